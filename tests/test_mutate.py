@@ -1,0 +1,100 @@
+"""The tool that tries faults (tools/mutate.py): which faults there are, and which of them no test notices."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+TOOLS = Path(__file__).parents[1] / "tools"
+sys.path.append(str(TOOLS))
+
+if TYPE_CHECKING:
+    mutants: Any
+else:
+    from mutants import mutants
+
+
+def changes(source: str) -> list[tuple[str, str]]:
+    return [(each.kind, each.after) for each in mutants(source)]
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("x = a < b", [("comparison", "x = a <= b")]),
+        ("x = a is not b", [("comparison", "x = a is b")]),
+        ("x = a < b < c", [("comparison", "x = a <= b < c"), ("comparison", "x = a < b <= c")]),
+        ("é = (a) + (b)", [("arithmetic", "é = (a) - (b)")]),
+        ("x += a", [("statement", "pass")]),
+        ("x = not a and b", [("boolean", "x = not a or b"), ("boolean", "x = a and b")]),
+        ("x = a if b else c", [("condition", "x = a if not b else c")]),
+        ("x = [3, 0.5, True]", [("constant", f"x = {each}") for each in ("[4, 0.5, True]", "[3, 1.0, True]", "[3, 0.5, False]")]),
+        ("x = np.min(a)", [("call", "x = np.max(a)")]),
+        ("f(a)", [("statement", "pass")]),
+        ("a.b = c", [("statement", "pass")]),
+        ("def f(): return a", [("return", "def f(): return None")]),
+    ],
+)  # fmt: skip
+def test_the_faults_of_a_line(line: str, expected: list[tuple[str, str]]) -> None:
+    assert changes(line) == expected
+
+
+def test_what_is_no_fault() -> None:
+    """Types, decorators, docstrings, what errors say, assertions: only to leave out the `raise` is one."""
+    source = '''"""1 < 2."""
+from typing import TYPE_CHECKING
+if TYPE_CHECKING:
+    LIMIT = 3
+@decorator(1)
+def f(a: int | None) -> dict[1, 2]:
+    """3."""
+    assert a > 3
+    zip(a, strict=True)
+    raise ValueError(f"{a + 1} of " + "3")
+'''
+    assert changes(source) == [("statement", "pass"), ("statement", "pass")]
+
+
+def test_each_mutant_is_the_source_with_one_line_changed() -> None:
+    source = (TOOLS / "mutants.py").read_text("utf-8")
+    found = mutants(source)
+    assert len(found) > 60
+    for each in found:
+        pairs = zip(source.split("\n"), each.source.split("\n"), strict=True)
+        assert [at for at, (one, other) in enumerate(pairs, 1) if one != other] == [each.line]
+
+
+@pytest.mark.slow
+def test_survivors_of_a_small_package(tmp_path: Path) -> None:
+    """Four faults: a test in this process, one in a program and one that never ends notice three of them."""
+    (tmp_path / "package").mkdir()
+    (tmp_path / "package" / "code.py").write_text(
+        "def sum_to(n):\n    while n > 0:\n        return n * (n + 1) // 2\n\ndef tell(n):\n    print(n + 1)\n"
+    )
+    (tmp_path / "tests").mkdir()
+    (tmp_path / "tests" / "test_code.py").write_text(
+        "import subprocess, sys\nfrom package.code import sum_to\n"
+        "def test_sum():\n    assert sum_to(4) == 10\n"
+        "def test_program():\n    code = 'from package.code import tell; tell(2)'\n"
+        "    assert subprocess.check_output([sys.executable, '-c', code]) == b'3\\n'\n"
+        "def test_that_fails_anyway():\n    assert False\n"
+    )
+    out = tmp_path / "survivors.jsonl"
+    command = [sys.executable, str(TOOLS / "mutate.py"), "package", "--tests", "tests", "--root", str(tmp_path)]
+    done = subprocess.run(
+        [*command, "--jobs", "2", "--preload", "", "--out", str(out)], capture_output=True, text=True, timeout=200
+    )
+    assert done.returncode == 1, done.stderr  # less than 95 % died
+    assert "left out, for without a fault it does not pass: tests/test_code.py::test_that_fails_anyway" in done.stdout
+    *survivors, total = [json.loads(line) for line in out.read_text().splitlines()]
+    assert sorted((each["line"], each["after"]) for each in survivors) == [
+        (2, "while n > 1:"),
+        (2, "while n >= 0:"),
+    ]
+    assert total["survived"] == 2 and total["tried"] == total["of"] == 2 + 6 + 3
+    assert f"{100 * (1 - 2 / 11):5.1f}%" in done.stdout
