@@ -31,6 +31,11 @@ __version__ = "0.1.0"
 __all__ = ["__version__", "export_model", "generate", "import_model", "load", "plan", "run"]
 
 
+def __dir__() -> list[str]:
+    """What a notebook offers after `ingot.`: not what this file imports for itself."""
+    return __all__
+
+
 def run(
     recipe: str | Path,
     *,

@@ -194,3 +194,9 @@ def test_the_version_is_that_of_the_project() -> None:
         pytest.skip("pyproject.toml is not there: the package is installed")
     assert tomllib.loads(project.read_text(encoding="utf-8"))["project"]["version"] == ingot.__version__
     assert (PACKAGE / "py.typed").exists()
+
+
+def test_the_package_offers_its_functions_and_not_what_it_imports() -> None:
+    public = [name for name in dir(ingot) if not name.startswith("_")]
+    assert public == ["export_model", "generate", "import_model", "load", "plan", "run"]
+    assert all(getattr(ingot, name).__module__ == "ingot" for name in public)
