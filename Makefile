@@ -6,7 +6,9 @@ VERIFIERS := .venv-verifiers
 BIN    := $(VENV)/bin
 # one worker more than cores, because tests also wait: for child processes, deadlines, a browser
 TESTS  := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(shell expr $$(nproc 2>/dev/null || sysctl -n hw.ncpu) + 1) --dist worksteal
-PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile -c constraints.txt
+# setuptools warns of every editable installation that it is one
+PIP    := PYTHONWARNINGS="ignore:Editable installation" \
+	$(BIN)/python -m pip install --disable-pip-version-check --no-compile -c constraints.txt
 # all cores, where pip takes one; what is no Python (templates of packages) stays as it is
 COMPILE := $(BIN)/python -m compileall -qq -j 0 $(VENV)/lib ingot || true
 
@@ -55,17 +57,21 @@ docs: reference systems tree  ## build the documentation into site/
 
 $(VENV)/bin/python:  # an old pip takes half as long again
 	$(PYTHON) -m venv $(VENV)
-	$(PIP) --upgrade pip
+	$(PIP) --quiet --upgrade pip
 
-$(VENV)/.run: pyproject.toml constraints.txt | $(VENV)/bin/python
-	$(PIP) -e .
-	$(COMPILE)
+$(VENV)/.run: pyproject.toml constraints.txt | $(VENV)/bin/python  ## with what the commands of README's first screen use
+	@echo "installing into $(VENV), once; most of it is torch"
+	$(PIP) -e ".[data,serve]"
+	@echo "compiling what was installed"
+	@$(COMPILE)
 	touch $@
 
 $(VENV)/.dev: pyproject.toml constraints.txt | $(VENV)/bin/python
+	@echo "installing into $(VENV), once; most of it is torch"
 	$(PIP) -e ".[dev]"
 	$(PIP) --no-deps bfcl-eval  # for its services alone: it requires clients of a dozen providers, and an old numpy
-	$(COMPILE)
+	@echo "compiling what was installed"
+	@$(COMPILE)
 	touch $@ $(VENV)/.run
 
 $(VERIFIERS)/.done:  # verifiers wants other versions of openai and mcp than ours: tests/envs/tasks/test_verifiers_package.py

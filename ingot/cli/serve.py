@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import signal
 from enum import StrEnum
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import Annotated, Literal
 import typer
 
 from ingot.cli.chat import MODEL_HELP
-from ingot.workspace.errors import IngotError
+from ingot.workspace.packages import check_installed
 from ingot.workspace.runs import find_checkpoint
 
 
@@ -119,9 +118,7 @@ def serve_command(
     ] = 0,
 ) -> None:
     """Serve a model with OpenAI's API: /v1/chat/completions and others."""
-    missing = [package for package in ("fastapi", "uvicorn") if importlib.util.find_spec(package) is None]
-    if missing:
-        raise IngotError(f"{missing[0]} is not installed", place="ingot serve", fix='pip install "ingot[serve]"')
+    check_installed(("fastapi", "uvicorn"), "serve", "ingot serve")
     from ingot.serve.openai.run import serve
 
     found = find_checkpoint(checkpoint)

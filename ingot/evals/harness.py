@@ -26,6 +26,7 @@ from ingot.evals.request import Conversation, Generation, Likelihood, Likely, Pa
 from ingot.tokens.chat import Message
 from ingot.workspace.errors import DataError, RecipeError, cannot_import
 from ingot.workspace.nearest import suggestion
+from ingot.workspace.packages import install_extra
 
 SEED, FEW_SHOT_SEED = 0, 1234  # of the harness: Python's generator; few-shot sampling, numpy and torch
 JACKKNIFE_GROUPS = 100  # aggregations are called once for each
@@ -46,7 +47,7 @@ def load_tasks(name: str, include_path: str | None, shots: int | None) -> Loaded
     try:
         from lm_eval.tasks import TaskManager
     except ImportError as error:
-        raise RecipeError(cannot_import("lm-eval", error, "lm_eval"), fix="pip install 'ingot[evals]'") from error
+        raise RecipeError(cannot_import("lm-eval", error, "lm_eval"), fix=install_extra("evals")) from error
     file = task_file(name, include_path)
     with harness_seeds():
         try:

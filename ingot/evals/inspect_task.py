@@ -18,6 +18,7 @@ from ingot.evals.request import Conversation, Generation, Question, Written
 from ingot.tokens.chat import Message
 from ingot.workspace.errors import DataError, RecipeError, cannot_import
 from ingot.workspace.outside import load_outside
+from ingot.workspace.packages import install_extra
 
 ROLES = ("system", "user", "assistant")
 NAME = "ingot"  # of the model, in Inspect's records
@@ -48,7 +49,7 @@ def load_task(spec: str, arguments: Mapping[str, Any]) -> Any:
     try:
         from inspect_ai import Task
     except ImportError as error:
-        raise RecipeError(cannot_import("Inspect", error, "inspect_ai"), fix="pip install 'ingot[inspect]'") from error
+        raise RecipeError(cannot_import("Inspect", error, "inspect_ai"), fix=install_extra("inspect")) from error
     task = load_outside(spec)(**arguments)
     if not isinstance(task, Task):
         raise RecipeError(f"{spec} makes no Task of Inspect", fix="name a function that is marked with @task")

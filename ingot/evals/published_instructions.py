@@ -24,6 +24,7 @@ from functools import lru_cache
 from ingot.envs.verifiers.errors import VerifierError
 from ingot.envs.verifiers.instructions.instruction import Instruction, Relation, compare
 from ingot.envs.verifiers.words import sentences
+from ingot.workspace.packages import install_extra
 
 SEED = 0
 LANGDETECT = threading.Lock()  # it reads its profiles at the first call, and a second thread would not wait for them
@@ -42,7 +43,7 @@ def detected_language(text: str) -> str | None:
     try:
         import langdetect
     except ModuleNotFoundError:
-        raise VerifierError("IFEval's languages need langdetect", fix='pip install "ingot[evals]"') from None
+        raise VerifierError("IFEval's languages need langdetect", fix=install_extra("evals")) from None
     langdetect.DetectorFactory.seed = SEED
     with LANGDETECT:
         try:
@@ -87,7 +88,7 @@ def capital_word_frequency(answer: str, capital_frequency: int, capital_relation
     try:
         from nltk.tokenize import NLTKWordTokenizer
     except ModuleNotFoundError:
-        raise VerifierError("IFEval's words in capitals need nltk", fix='pip install "ingot[evals]"') from None
+        raise VerifierError("IFEval's words in capitals need nltk", fix=install_extra("evals")) from None
     tokenizer = NLTKWordTokenizer()
     words = [word for sentence in sentences(answer) for word in tokenizer.tokenize(sentence)]
     return compare(sum(word.isupper() for word in words), capital_relation, capital_frequency)

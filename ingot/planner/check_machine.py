@@ -14,6 +14,7 @@ from ingot.planner.check import Check
 from ingot.planner.hardware import GIB
 from ingot.planner.plan import usable_cores
 from ingot.train.hardware import cpu_name
+from ingot.workspace.packages import install_extra, pip_install
 
 PYTHON_NEEDED = (3, 11)
 PACKAGES = ("torch", "numpy", "safetensors", "tokenizers", "pydantic", "yaml", "typer", "rich", "jinja2", "pyarrow")
@@ -35,14 +36,14 @@ def check_packages() -> Check:
     """The packages that Ingot needs, looked up without importing them."""
     missing = [name for name in PACKAGES if importlib.util.find_spec(name) is None]
     if missing:
-        return Check("packages", "fail", f"missing: {', '.join(missing)}", "pip install ingot")
+        return Check("packages", "fail", f"missing: {', '.join(missing)}", install_extra(""))
     return Check("packages", "ok", f"all {len(PACKAGES)} are there")
 
 
 def check_torch() -> Check:
     """The version of torch, and what it computes on."""
     if importlib.util.find_spec("torch") is None:
-        return Check("torch", "fail", "not installed", "pip install 'torch>=2.11,<2.14'")
+        return Check("torch", "fail", "not installed", pip_install("torch>=2.11,<2.14"))
     import torch
 
     devices = [torch.cuda.get_device_name(number) for number in range(torch.cuda.device_count())]
@@ -51,7 +52,7 @@ def check_torch() -> Check:
     version = tuple(int(part) for part in importlib.metadata.version("torch").split("+")[0].split(".")[:2])
     if TORCH_TESTED[0] <= version < TORCH_TESTED[1]:
         return Check("torch", "ok", text)
-    return Check("torch", "warn", f"{text} (tested: 2.11 to 2.13)", "pip install torch==2.13.0")
+    return Check("torch", "warn", f"{text} (tested: 2.11 to 2.13)", pip_install("torch==2.13.0"))
 
 
 def check_bf16(cpuinfo: Path = Path("/proc/cpuinfo")) -> Check:

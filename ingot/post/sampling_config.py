@@ -111,7 +111,7 @@ class DynamicSamplingConfig(Config):
 
 
 class RaySamplersConfig(Config):
-    """Samplers as actors of a Ray cluster (`pip install "ingot[ray]"`)."""
+    """Samplers as actors of a Ray cluster (`pip install -e ".[ray]"`)."""
 
     address: str = Field(
         "auto", description="of the cluster: `auto`, HOST:PORT, or `local`, which starts one on this machine"

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from ingot.report.read import read_run
 from ingot.workspace.errors import IngotError
+from ingot.workspace.packages import install_extra
 
 
 def export_tensorboard(run_folder: Path, out: Path) -> Path:
@@ -16,7 +17,7 @@ def export_tensorboard(run_folder: Path, out: Path) -> Path:
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ModuleNotFoundError as error:
-        raise IngotError("TensorBoard is not installed", fix="pip install -c constraints.txt 'ingot[track]'") from error
+        raise IngotError("TensorBoard is not installed", fix=install_extra("track")) from error
     for stage in read_run(run_folder).stages:
         if not stage.metrics:
             continue

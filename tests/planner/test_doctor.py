@@ -27,6 +27,7 @@ from ingot.tokens.loader import MixtureLoader
 from ingot.tokens.shards import SourceWriter, write_index
 from ingot.tokens.train_tokenizer import train_tokenizer
 from ingot.train.pretrain_config import PretrainConfig
+from ingot.workspace.packages import install_extra
 from tests.model import tiny
 from tests.recipe import toy
 from tests.recipe.conftest import Write
@@ -60,7 +61,7 @@ def test_bfloat16(write: Write, line: str, text: str) -> None:
 
 def test_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(check_machine, "PACKAGES", ("json", "no_such_package"))
-    assert check_packages() == Check("packages", "fail", "missing: no_such_package", "pip install ingot")
+    assert check_packages() == Check("packages", "fail", "missing: no_such_package", install_extra(""))
     monkeypatch.setattr(check_machine, "PYTHON_NEEDED", (9, 1))
     assert (check_python().status, check_python().fix) == ("fail", "install Python 9.1 or newer")
     monkeypatch.setattr(shutil, "disk_usage", lambda path: Usage(10, 9, 1024**3))

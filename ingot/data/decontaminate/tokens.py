@@ -24,6 +24,7 @@ from ingot.data.read.problem import Unreadable
 from ingot.data.read.streams import whole
 from ingot.data.text.texts import Texts
 from ingot.workspace.errors import DataError, IngotError
+from ingot.workspace.packages import pip_install
 
 TO_SPACE = str.maketrans(dict.fromkeys(PUNCTUATION, " "))
 
@@ -133,7 +134,7 @@ def _tiktoken_ranks(raw: bytes, path: str) -> Encode:
         import tiktoken
     except ImportError:
         raise IngotError(
-            "tiktoken is not installed", place=f"decontaminate: tokens: {path}", fix="pip install tiktoken"
+            "tiktoken is not installed", place=f"decontaminate: tokens: {path}", fix=pip_install("tiktoken")
         ) from None
     try:
         lines = [line.partition(b" ") for line in raw.splitlines()]

@@ -25,6 +25,7 @@ from ingot.data.engine.shard import COLUMNS, Shard, write_columns
 from ingot.data.native import Offsets
 from ingot.data.steps.semantic_dedup import SemanticDedupStep
 from ingot.workspace.errors import DataError
+from ingot.workspace.packages import pip_install
 
 if TYPE_CHECKING:
     import pyarrow
@@ -75,7 +76,7 @@ def of_model(texts: list[str | None], folder: Path, max_tokens: int) -> Vectors:
         import torch
         from transformers import AutoModel, AutoTokenizer
     except ModuleNotFoundError as error:
-        raise DataError(f"embedding texts needs the package {error.name}", fix=f"pip install {error.name}") from None
+        raise DataError(f"embedding texts needs the package {error.name}", fix=pip_install(str(error.name))) from None
 
     tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
     model = AutoModel.from_pretrained(folder, local_files_only=True).eval()

@@ -1,4 +1,4 @@
-"""The connection to a Ray cluster (`pip install "ingot[ray]"`): for tasks of curation (ray_pool.py) and samplers of RL.
+"""The connection to a Ray cluster (`pip install -e ".[ray]"`): for tasks of curation (ray_pool.py) and samplers of RL.
 
 Ray waits for minutes for an address that nobody answers at, so that is tried first. It would end this process at SIGTERM, which
 here means to save and stop (workspace/interrupt.py): the handler stays as it was.
@@ -14,6 +14,7 @@ import threading
 from typing import Any
 
 from ingot.workspace.errors import RecipeError
+from ingot.workspace.packages import install_extra
 
 CONNECT_SECONDS = 10.0
 COLOURS = re.compile(r"\x1b\[[0-9;]*m")
@@ -28,7 +29,7 @@ def connect(address: str | None, processors: int | None = None) -> tuple[Any, bo
     try:
         import ray
     except ImportError:
-        raise RecipeError("Ray is not installed", place="ray", fix='pip install "ingot[ray]"') from None
+        raise RecipeError("Ray is not installed", place="ray", fix=install_extra("ray")) from None
     if ray.is_initialized():
         return ray, False
     here = address in (None, "local")

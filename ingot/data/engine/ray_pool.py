@@ -1,4 +1,4 @@
-"""A pool of the processes of a Ray cluster (`pip install "ingot[ray]"`).
+"""A pool of the processes of a Ray cluster (`pip install -e ".[ray]"`).
 
 All machines must see the run folder under the same path (a shared file system), because tasks exchange files there.
 Ray's own retries are off: a call whose worker or node is lost comes back as `lost`, and Work calls it again, as it

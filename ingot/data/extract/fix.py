@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from ingot.data.native import kernel, load_8
 from ingot.data.text.texts import Texts
 from ingot.workspace.errors import IngotError
+from ingot.workspace.packages import install_extra
 
 INVISIBLE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u00ad\u200b\u2060\ufeff]")
 LINE_ENDS = re.compile("\r\n|[\r\u2028\u2029]")
@@ -92,5 +93,5 @@ def ftfy_module() -> Any:
     try:
         import ftfy
     except ImportError:
-        raise IngotError("the step `fix_text` needs ftfy", fix='pip install "ingot[data]"') from None
+        raise IngotError("the step `fix_text` needs ftfy", fix=install_extra("data")) from None
     return ftfy

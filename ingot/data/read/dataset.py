@@ -14,6 +14,7 @@ from typing import Any
 from ingot.data.read.config import DatasetSource
 from ingot.data.read.find import Found, find
 from ingot.workspace.errors import DataError, IngotError
+from ingot.workspace.packages import pip_install
 
 
 def dataset_files(source: DatasetSource) -> list[tuple[Found, str]]:
@@ -61,7 +62,7 @@ def hub_files(source: DatasetSource) -> list[tuple[Found, str]]:
     try:
         import datasets
     except ImportError:
-        raise IngotError("data sets of the hub need the package `datasets`", fix="pip install datasets") from None
+        raise IngotError("data sets of the hub need the package `datasets`", fix=pip_install("datasets")) from None
     try:
         loaded = datasets.load_dataset(source.dataset, source.configuration, split=source.split)
     except (OSError, ValueError, RuntimeError) as error:  # no such data set, no such split, no network

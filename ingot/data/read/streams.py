@@ -18,6 +18,7 @@ from typing import Any, BinaryIO, cast
 
 from ingot.data.read.problem import Unreadable
 from ingot.workspace.errors import DataError, IngotError
+from ingot.workspace.packages import install_extra
 
 CHUNK = 1 << 18
 INPUT = 1 << 15  # of compressed input at a time: what follows a member in it is copied
@@ -52,7 +53,7 @@ def brotli() -> Any:
     try:
         import brotli  # type: ignore[import-untyped, import-not-found, unused-ignore]
     except ImportError:
-        raise IngotError("reading brotli needs brotli", fix='pip install "ingot[data]"') from None
+        raise IngotError("reading brotli needs brotli", fix=install_extra("data")) from None
     return brotli
 
 
@@ -65,7 +66,7 @@ def zstd() -> Any:
     try:
         from backports import zstd
     except ImportError:
-        raise IngotError("reading zstd needs backports.zstd", fix='pip install "ingot[data]"') from None
+        raise IngotError("reading zstd needs backports.zstd", fix=install_extra("data")) from None
     return zstd
 
 

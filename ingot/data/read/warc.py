@@ -20,6 +20,7 @@ from ingot.data.read.problem import Problems, Unreadable
 from ingot.data.read.split import Piece
 from ingot.data.read.streams import CHUNK, Decompressor, damage_of, members, opened, read
 from ingot.workspace.errors import IngotError
+from ingot.workspace.packages import install_extra
 
 MAGIC = {".gz": b"\x1f\x8b\x08", ".zst": b"\x28\xb5\x2f\xfd"}
 PLAIN_RECORD = re.compile(rb"(?:\A|(?<=\n))WARC/\d\.\d\r?\n(?=(?:WARC|Content)-)", re.IGNORECASE)
@@ -227,7 +228,7 @@ def fastwarc(content: Content) -> Iterator[Any]:
     try:
         from fastwarc.warc import ArchiveIterator
     except ImportError:
-        raise IngotError("reading WARC files needs fastwarc", fix='pip install "ingot[data]"') from None
+        raise IngotError("reading WARC files needs fastwarc", fix=install_extra("data")) from None
     options: dict[str, Any] = {"parse_http": False, "stream_detect": False, "max_header_len": MAX_HEADER}
     return iter(ArchiveIterator(cast(BinaryIO, content), quirks_mode=content.newlines, **options))
 

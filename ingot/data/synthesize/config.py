@@ -86,7 +86,7 @@ class TranslateTask(PassageTask):
     code: str | None = Field(
         default=None,
         description="its ISO 639-1 code: answers that language identification calls something else are refused "
-        '(needs `pip install "ingot[data]"`; null: not checked)',
+        '(needs `pip install -e ".[data]"`; null: not checked)',
     )
     min_numbers_kept: float = Field(default=0.8, ge=0, le=1, description="share of the passage's numbers to keep")
     min_length_ratio: float = Field(default=0.3, ge=0, description="shortest answer, in characters of the passage")

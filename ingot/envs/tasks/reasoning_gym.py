@@ -37,6 +37,7 @@ from ingot.envs.verify import final_content, format_ok, parse_number
 from ingot.tokens.chat import Message
 from ingot.workspace.errors import DataError, RecipeError, cannot_import
 from ingot.workspace.nearest import suggestion
+from ingot.workspace.packages import install_extra
 
 EXACT = frozenset({"coin_flip", "game_of_life_halting"})
 EXPRESSIONS = frozenset(
@@ -77,7 +78,7 @@ class ReasoningGym(Environment):
             from reasoning_gym.factory import DATASETS
         except ImportError as error:
             raise RecipeError(
-                cannot_import("reasoning-gym", error, "reasoning_gym"), fix="pip install 'ingot[envs]'"
+                cannot_import("reasoning-gym", error, "reasoning_gym"), fix=install_extra("envs")
             ) from error
         if self.family not in DATASETS:
             fix = suggestion(self.family, sorted(DATASETS), "families")

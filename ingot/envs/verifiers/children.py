@@ -18,6 +18,7 @@ from typing import Any
 
 from ingot.envs.verifiers.errors import VerifierError
 from ingot.sandbox.json_process import JsonProcess
+from ingot.workspace.packages import install_extra
 
 WORKER = Path(__file__).with_name("worker.py")
 CHILDREN = 2
@@ -94,7 +95,7 @@ class _Child:
         if self._process.read(START_SECONDS) is None:
             self.close()
             problem = f"the process did not start in {START_SECONDS:.0f} seconds, or a library is missing"
-            raise VerifierError(problem, place=f"{WORKER.name} {judge}", fix="pip install 'ingot[envs]'")
+            raise VerifierError(problem, place=f"{WORKER.name} {judge}", fix=install_extra("envs"))
 
     def ask(self, request: dict[str, Any], seconds: float) -> dict[str, Any] | None:
         """The answer; None if the time is over or the process has ended."""

@@ -13,6 +13,7 @@ from functools import lru_cache
 from typing import Any
 
 from ingot.envs.verifiers.errors import VerifierError
+from ingot.workspace.packages import install_extra
 
 LONGEST, DEEPEST = 200_000, 64
 
@@ -45,7 +46,7 @@ def _validator(schema: str) -> Any:
         import jsonschema
         import referencing
     except ModuleNotFoundError:
-        raise VerifierError("schemas need the package jsonschema", fix='pip install "ingot[envs]"') from None
+        raise VerifierError("schemas need the package jsonschema", fix=install_extra("envs")) from None
     value = json.loads(schema)
     kind = jsonschema.validators.validator_for(value, default=jsonschema.Draft202012Validator)
     try:

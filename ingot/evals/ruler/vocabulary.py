@@ -10,6 +10,7 @@ from itertools import accumulate
 from typing import overload
 
 from ingot.workspace.errors import ArtifactError
+from ingot.workspace.packages import install_extra
 
 
 @cache
@@ -20,7 +21,7 @@ def word_list(name: str) -> tuple[str, ...]:
     except ModuleNotFoundError as error:
         raise ArtifactError(
             "RULER draws its words from the package wonderwords, which is not installed",
-            fix="pip install 'ingot[evals]'",
+            fix=install_extra("evals"),
         ) from error
     return tuple(word for line in text.splitlines() if (word := line.strip()))
 

@@ -29,6 +29,7 @@ from ingot.evals.request import Play
 from ingot.evals.scores import Metric, metric_of_units
 from ingot.evals.suite import Measured, Measuring, Subject, Suite
 from ingot.workspace.errors import CheckFailed, DataError, RecipeError
+from ingot.workspace.packages import pip_install
 
 Category = Literal["multi_turn_base", "multi_turn_miss_func", "multi_turn_miss_param", "multi_turn_long_context"]
 RESULT_CHARACTERS = 1_000_000  # the leaderboard cuts nothing: long_context is about long results
@@ -153,7 +154,7 @@ def _need_services() -> None:
             f"the package {missing[0]}, which holds the services, is not installed",
             place="suite bfcl_multi_turn",
             # with its requirements come the clients of a dozen model providers, and an old numpy
-            fix="pip install mpmath; pip install --no-deps bfcl-eval==2026.3.23",
+            fix=f"{pip_install('mpmath')}; {pip_install('--no-deps', 'bfcl-eval==2026.3.23')}",
         )
 
 

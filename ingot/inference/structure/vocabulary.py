@@ -15,6 +15,7 @@ from weakref import WeakKeyDictionary
 from ingot.inference.structure.cache import Cache
 from ingot.tokens.tokenizer import Tokenizer
 from ingot.workspace.errors import IngotError
+from ingot.workspace.packages import install_extra
 
 if TYPE_CHECKING:
     from ingot.inference.structure.constraint import Constraint, Look
@@ -31,7 +32,7 @@ def library() -> ModuleType:
         import llguidance
     except ImportError as error:
         raise IngotError(
-            "structured output needs the library llguidance", place="import", fix="pip install 'ingot[serve]'"
+            "structured output needs the library llguidance", place="import", fix=install_extra("serve")
         ) from error
     return llguidance
 

@@ -1,4 +1,4 @@
-"""Samplers as actors of a Ray cluster (`pip install "ingot[ray]"`), on any of its nodes; the sampler is that of one machine.
+"""Samplers as actors of a Ray cluster (`pip install -e ".[ray]"`), on any of its nodes; the sampler is that of one machine.
 
     weights     one `put` into Ray's object store for each version; a node copies it once, and all of its actors map it. The
                 learner keeps the newest reference, an actor the one it is reading: what nobody refers to is dropped by Ray

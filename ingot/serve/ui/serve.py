@@ -6,7 +6,6 @@ import secrets
 import webbrowser
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, cast
 from urllib.parse import quote
@@ -17,7 +16,8 @@ from ingot.serve.hosts import is_local
 from ingot.serve.ui.guard import Guard
 from ingot.serve.ui.proxy import make_proxy
 from ingot.serve.ui.routes import add_routes
-from ingot.workspace.errors import ArtifactError, IngotError
+from ingot.workspace.errors import ArtifactError
+from ingot.workspace.packages import check_installed
 
 if TYPE_CHECKING:
     import uvicorn
@@ -41,7 +41,7 @@ def serve_ui(
     say: Callable[[str], None],
 ) -> None:
     """Serve the page until Ctrl-C. `key` is the page's, and with `server` also that server's."""
-    _check_installed()
+    check_installed(("fastapi", "uvicorn"), "serve", "ingot ui")
     from ingot.serve.openai.run import address, check_bind, listen
 
     check_bind(host, key)
@@ -112,9 +112,3 @@ def _with_server(client: Client) -> Iterator[Served]:
     app = make_proxy(client)
     config = uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=int(DRAIN), lifespan="off")
     yield Served(app, uvicorn.Server(config), calls_tools=True)
-
-
-def _check_installed() -> None:
-    for name in ("fastapi", "uvicorn"):
-        if find_spec(name) is None:
-            raise IngotError(f"{name} is not installed", place="ingot ui", fix='pip install "ingot[serve]"')

@@ -10,6 +10,7 @@ from string import ascii_lowercase
 from ingot.envs.verifiers.errors import VerifierError
 from ingot.envs.verifiers.instructions.instruction import Position, instruction
 from ingot.envs.verifiers.words import STRIP_PUNCTUATION, sentences, words
+from ingot.workspace.packages import install_extra, pip_install
 
 _CONSONANTS = re.compile(r"[bcdfghjklmnpqrstvwxyz]{2}")
 _PRIMES = frozenset(n for n in range(2, 100) if all(n % factor for factor in range(2, n)))
@@ -96,7 +97,7 @@ def odd_even_syllables(answer: str) -> bool:
     try:
         import syllapy
     except ModuleNotFoundError:
-        raise VerifierError("words:odd_even_syllables needs syllapy", fix='pip install "ingot[envs]"') from None
+        raise VerifierError("words:odd_even_syllables needs syllapy", fix=install_extra("envs")) from None
     parities = [syllapy.count(word) % 2 for word in _plain_words(answer)]
     return all(len(list(run)) == 1 for _, run in groupby(parities))
 
@@ -111,7 +112,7 @@ def start_verb(answer: str) -> bool:
     except (ModuleNotFoundError, LookupError):
         raise VerifierError(
             "words:start_verb needs nltk and its English tagger",
-            fix="pip install nltk, and python -m nltk.downloader averaged_perceptron_tagger_eng",
+            fix=f"{pip_install('nltk')}, and python -m nltk.downloader averaged_perceptron_tagger_eng",
         ) from None
     return bool(tags) and tags[0][1].startswith("VB")
 
