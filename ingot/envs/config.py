@@ -6,6 +6,7 @@ trains for minutes.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Annotated, Any, ClassVar, Self
 
 from pydantic import Field, model_validator
@@ -20,6 +21,11 @@ class TasksConfig(KindsByName):
     """How hard task kinds are: each under its name, with its options; a kind that is not here has its defaults."""
 
     kinds: ClassVar[Kinds[Any]] = TASKS
+
+    def check_asked(self, kinds: Collection[str]) -> None:
+        """A ValueError if there are options of a kind that is not among these: nobody would read them."""
+        if unread := [name for name in self.model_extra or {} if name not in kinds]:
+            raise ValueError(f"difficulty.{unread[0]}: no task of this kind is asked; leave it out, or ask some")
 
 
 class TaskMixConfig(TasksConfig):

@@ -5,9 +5,9 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections import defaultdict
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import ClassVar, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from ingot.envs.rows import HUB, Row
 from ingot.evals.choices import (
@@ -44,6 +44,12 @@ class ChoiceSuite(FileSuite):
         (), description="files of worked examples, instead of the published ones; without any, other rows of the suite"
     )
     by_group: bool = Field(False, description="also the scores of each part of the suite, such as a subject")
+
+    @model_validator(mode="after")
+    def _examples_are_drawn(self) -> Self:
+        if not self.shots and (given := self.chosen("draw", "shot_files")):
+            raise ValueError(f"{', '.join(given)}: there are no worked examples; give `shots`, or leave it out")
+        return self
 
     @abstractmethod
     def item(self, row: Row, place: str) -> Item:

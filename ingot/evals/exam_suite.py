@@ -21,10 +21,10 @@ from ingot.evals.choices import LETTERS, Item, chance_of, item_ids
 from ingot.evals.generations import Grade, Graded, grading, kept_samples, several_metrics, trouble_metrics
 from ingot.evals.request import Generation, Question
 from ingot.evals.scores import Metric, metric_of_units
-from ingot.evals.suite import Measured, Measuring, Subject
+from ingot.evals.suite import Measured, Measuring, Subject, check_top_p
 from ingot.evals.written_choice import ask_for_letter, written_choice
 
-OF_LIKELY = ("scores", "shots", "draw", "shot_files")
+OF_LIKELY = ("scores", "draw", "shot_files")  # and worked examples
 OF_WRITTEN = ("samples", "temperature", "top_p", "max_new_tokens")
 RIGHT, SILENT = "accuracy_written", "no_answer"
 
@@ -43,12 +43,17 @@ class ExamSuite(ChoiceSuite):
 
     @model_validator(mode="after")
     def _options_fit(self) -> Self:
-        needless = OF_WRITTEN if self.answer == "likely" else OF_LIKELY
-        if given := [name for name in needless if name in self.model_fields_set]:
+        given = self.chosen(*(OF_WRITTEN if self.answer == "likely" else OF_LIKELY))
+        if self.answer == "written":
+            if "shots" in self.model_fields_set and self.shots:
+                given = ["shots", *given]
+            self.__dict__["shots"] = 0  # frozen, but it is still being made; recipe.yaml says what is done
+        if given:
             other = "written" if self.answer == "likely" else "likely"
             raise ValueError(f"{', '.join(given)}: only with answer: {other}")
         if self.samples > 1 and self.temperature == 0:
             raise ValueError("several samples need a temperature above 0: greedy samples are all the same")
+        check_top_p(self, self.temperature)
         return self
 
     def measure(self, subject: Subject) -> Measuring:

@@ -28,7 +28,7 @@ from ingot.evals.prompt import as_text
 from ingot.evals.request import Conversation, Generation, Question, Worked, Written
 from ingot.evals.scores import Metric, metric_of_units
 from ingot.evals.statistics import pass_at_k, pass_hat_k
-from ingot.evals.suite import Measured, Measuring, Subject
+from ingot.evals.suite import Measured, Measuring, Subject, check_top_p
 from ingot.workspace.errors import CheckFailed, DataError
 
 KEPT_SAMPLES = 12
@@ -80,6 +80,7 @@ class WrittenSuite(FileSuite):
     def _samples_differ(self) -> Self:
         if self.samples > 1 and self.temperature == 0:
             raise ValueError("several samples need a temperature above 0: greedy samples are all the same")
+        check_top_p(self, self.temperature)
         return self
 
     @abstractmethod

@@ -29,6 +29,7 @@ from pydantic import Field
 from ingot.evals.prompt import Form
 from ingot.evals.request import Answers, Requests
 from ingot.evals.scores import Metric
+from ingot.workspace.config import Config
 from ingot.workspace.errors import ArtifactError, RecipeError
 from ingot.workspace.kinds import Kind, Kinds
 
@@ -155,6 +156,12 @@ class Suite(Kind):
     @abstractmethod
     def measure(self, subject: Subject) -> Measuring | Measured:
         """Measure the model."""
+
+
+def check_top_p(options: Config, temperature: float) -> None:
+    """A ValueError if `top_p` is given where nothing is drawn."""
+    if temperature == 0 and options.chosen("top_p"):
+        raise ValueError("top_p: greedy answers are not drawn; give a temperature above 0, or leave it out")
 
 
 SUITES = Kinds(Suite, "eval suite")  # type: ignore[type-abstract]

@@ -68,6 +68,11 @@ class SynthesizeConfig(DocumentsConfig):
             raise ValueError("two environments have the same short name; give one class another name")
         if any(each.samples > 1 or each.again for each in self.environments) and self.temperature == 0:
             raise ValueError("several samples of a task need a temperature above 0: greedy ones are all the same")
+        given = self.chosen("endpoint", "temperature", "top_p", "max_tokens")
+        if given and not self.environments and not self.needs_writer:
+            raise ValueError(f"{', '.join(given)}: these tasks ask no model; leave it out")
+        if self.temperature == 0 and self.chosen("top_p"):
+            raise ValueError("top_p: greedy answers are not drawn; give a temperature above 0, or leave it out")
         for number, each in enumerate(self.environments):
             if self.endpoint is not None and each.chosen("max_length"):
                 problem = f"environments.{number}.max_length: the tokens of a server's attempt are not counted here"

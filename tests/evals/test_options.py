@@ -16,6 +16,7 @@ from ingot.recipe.recipe import Recipe
 from ingot.workspace.errors import RecipeError
 
 SERVER = {"url": "http://127.0.0.1:1/v1", "model": "served"}
+REPHRASE, GREEDY = {"task": "rephrase"}, {"temperature": 0, "top_p": 0.5}
 ATTEMPTS = {"environments": [{"environment": "arithmetic"}], "endpoint": SERVER}
 
 
@@ -71,6 +72,13 @@ def test_a_server_counts_no_tokens_of_an_attempt() -> None:
     assert own.environments[0].max_length == 512
 
 
+def test_sampling_of_synthesize_that_nothing_does() -> None:
+    with pytest.raises(ValueError, match="top_p: greedy"):
+        SynthesizeConfig.model_validate({**ATTEMPTS, "environments": [], "tasks": [REPHRASE], **GREEDY})
+    with pytest.raises(ValueError, match="endpoint, temperature, top_p: these tasks ask no model"):
+        SynthesizeConfig.model_validate({"tasks": [{"task": "count"}], "endpoint": SERVER, **GREEDY})
+
+
 def test_a_checkpoint_brings_its_tokenizer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     options = {"suites": ["vibe"], "tokenizer": "folder", "inputs": {"checkpoint": "./given"}}
@@ -119,3 +127,42 @@ def test_what_a_suite_says_of_itself_is_what_its_file_asks() -> None:
             assert kind.forms == ("chat",), name
         if "PlainText(" in source or "Passage(" in source or "TokenLikelihood(" in source:
             assert not kind.forms and not kind.thinks, name
+
+
+@pytest.mark.parametrize(
+    ("suite", "problem"),
+    [
+        ({"suite": "tasks", "top_p": 0.9}, "top_p: .*temperature above 0"),
+        ({"suite": "gsm8k", "top_p": 0.9}, "top_p: .*temperature above 0"),
+        ({"suite": "mmlu", "answer": "written", "top_p": 0.9}, "top_p: .*temperature above 0"),
+        ({"suite": "aime", "temperature": 0, "samples": 1, "top_p": 0.9}, "top_p: .*temperature above 0"),
+        ({"suite": "hellaswag", "draw": "first"}, "draw: there are no worked examples"),
+        ({"suite": "mt_bench", "temperature": 0.5}, "temperature: .*category"),
+        ({"suite": "continuations", "texts": ["a"], "held_out": False}, "held_out: .*no numbers"),
+        ({"suite": "continuations", "texts": ["a"], "name": "mine"}, "name: .*no numbers"),
+        ({"suite": "preferences", "kinds": [{"kind": "strings", "samples": 2}]}, "samples"),
+        ({"suite": "tasks", "kinds": [{"kind": "strings"}], "difficulty": {"calculator": {}}}, "difficulty.calculator"),
+        ({"suite": "preferences", "difficulty": {"strings": {}}}, "difficulty.strings"),
+        ({"suite": "puzzles", "difficulty": {"strings": {}}}, "difficulty.strings"),
+    ],
+)
+def test_options_of_suites_that_would_be_ignored(suite: dict[str, Any], problem: str) -> None:
+    with pytest.raises(ValueError, match=problem):
+        EvalConfig.model_validate({"suites": [suite]})
+
+
+REQUIRED: dict[str, dict[str, Any]] = {
+    "continuations": {"texts": ["a"]},
+    "icl": {"task": "winograd_wsc"},
+    "inspect": {"task": "file.py:name"},
+    "lm_eval": {"task": "piqa"},
+}
+
+
+def test_options_that_a_stage_spells_out_are_taken_again() -> None:
+    """recipe.yaml of a stage's folder holds every default, also of options that another one switches off."""
+    for name in SUITES.names():
+        config = EvalConfig.model_validate({"suites": [{"suite": name, **REQUIRED.get(name, {})}]})
+        assert EvalConfig.model_validate(config.model_dump(mode="json")) == config, name
+    written = EvalConfig.model_validate({"suites": [{"suite": "mmlu", "answer": "written"}]})
+    assert EvalConfig.model_validate(written.model_dump(mode="json")) == written

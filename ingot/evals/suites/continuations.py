@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import ClassVar, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from ingot.evals.prompt import Form
 from ingot.evals.request import Generation, PlainText
@@ -19,6 +19,14 @@ class Continuations(Suite):
 
     texts: tuple[str, ...] = Field(min_length=1, description="texts that the model continues")
     tokens: int = Field(48, ge=1, description="tokens of each continuation")
+
+    @model_validator(mode="after")
+    def _only_samples(self) -> Self:
+        if given := self.chosen("name", "held_out"):
+            raise ValueError(
+                f"{', '.join(given)}: continuations are read by people, there are no numbers; leave it out"
+            )
+        return self
 
     def measure(self, subject: Subject) -> Measuring:
         """No numbers, only samples."""

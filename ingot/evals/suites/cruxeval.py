@@ -61,7 +61,7 @@ class Cruxeval(GeneratedSuite):
 
     @model_validator(mode="after")
     def _runs_something(self) -> Self:
-        given = [name for name in ("seconds", "unsafe") if name in self.model_fields_set]
+        given = self.chosen("seconds", "unsafe")
         if self.direction == "output" and given:
             raise ValueError(f"{', '.join(given)}: only with direction: input, where calls are run")
         return self

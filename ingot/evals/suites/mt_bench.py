@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from ingot.envs.rows import need, read_rows
 from ingot.envs.verifiers.judges.judge import Judge
@@ -44,6 +44,12 @@ class MtBench(JudgedSuite):
 
     max_new_tokens: int = Field(1024, ge=1, description="tokens of an answer at most")
     references: tuple[str, ...] = Field((), description="files of reference answers, instead of the data folder's")
+
+    @model_validator(mode="after")
+    def _samples_differ(self) -> Self:
+        if self.chosen("temperature"):
+            raise ValueError("temperature: each category has its own, as in FastChat; leave it out")
+        return self
 
     def items(self, subject: Subject) -> Sequence[Item]:
         known = self._references(subject)

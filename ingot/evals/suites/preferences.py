@@ -9,9 +9,9 @@ before its samples do.
 from __future__ import annotations
 
 import random
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from ingot.envs.config import TasksConfig
 from ingot.envs.environment import Environment
@@ -19,7 +19,7 @@ from ingot.envs.task import Task
 from ingot.evals.prompt import Form
 from ingot.evals.scores import Metric, metric_of_units
 from ingot.evals.suite import Measured, Subject, Suite
-from ingot.evals.suites.tasks import KindConfig
+from ingot.evals.suites.tasks import KindCount
 from ingot.tokens.batch import TokenSequence
 from ingot.tokens.chat import ChatFormat, Message
 
@@ -33,10 +33,15 @@ class Preferences(Suite):
     forms: ClassVar[tuple[Form, ...]] = ("chat",)
     thinks: ClassVar[bool] = False  # the replies are given
 
-    kinds: tuple[KindConfig, ...] = Field(
-        (KindConfig(kind="arithmetic"),), min_length=1, description="the task kinds, and how many tasks of each"
+    kinds: tuple[KindCount, ...] = Field(
+        (KindCount(kind="arithmetic"),), min_length=1, description="the task kinds, and how many tasks of each"
     )
     difficulty: TasksConfig = Field(TasksConfig(), description="how hard each task kind is: as in training, or harder")
+
+    @model_validator(mode="after")
+    def _options_are_read(self) -> Self:
+        self.difficulty.check_asked([each.kind for each in self.kinds])
+        return self
 
     def measure(self, subject: Subject) -> Measured:
         """How often the right reply is the likelier one, and by how much a token."""

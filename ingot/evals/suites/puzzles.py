@@ -8,11 +8,11 @@ Held-out tasks are generated from the seed, so all models meet the same. Metrics
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import ClassVar
+from typing import ClassVar, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
-from ingot.envs.config import TasksConfig
+from ingot.envs.config import TaskName, TasksConfig
 from ingot.envs.environment import Environment
 from ingot.envs.episode import Episode
 from ingot.envs.play import Limits
@@ -32,10 +32,15 @@ class Puzzles(Suite):
 
     forms: ClassVar[tuple[Form, ...]] = ("chat",)
 
-    kinds: dict[str, int] = Field(KINDS, description="task kinds, and how many puzzles of each")
+    kinds: dict[TaskName, int] = Field(KINDS, description="task kinds, and how many puzzles of each")
     families: dict[str, int] = Field({}, description="families of reasoning-gym, and how many puzzles of each")
     difficulty: TasksConfig = Field(TasksConfig(), description="how hard each task kind is")
     max_new_tokens: int = Field(1024, ge=1, description="tokens of an answer at most")
+
+    @model_validator(mode="after")
+    def _options_are_read(self) -> Self:
+        self.difficulty.check_asked(self.kinds)
+        return self
 
     def outside(self) -> dict[str, str]:
         """The files of its tasks."""

@@ -21,17 +21,22 @@ from ingot.evals.prompt import Form
 from ingot.evals.request import Play
 from ingot.evals.scores import Metric, metric_of_units
 from ingot.evals.statistics import pass_at_k, pass_hat_k, task_means
-from ingot.evals.suite import Measured, Measuring, Subject, Suite
+from ingot.evals.suite import Measured, Measuring, Subject, Suite, check_top_p
 from ingot.tokens.tokenizer import Tokenizer
 from ingot.workspace.config import Config
 from ingot.workspace.errors import CheckFailed
 
 
-class KindConfig(Config):
+class KindCount(Config):
     """Held-out tasks of one kind."""
 
     kind: TaskName = Field(description="the task kind: a name, or file.py:Name")
     count: int = Field(64, ge=2, description="how many held-out tasks; the standard error is over tasks")
+
+
+class KindConfig(KindCount):
+    """Held-out tasks of one kind, and how often each is answered."""
+
     samples: int = Field(1, ge=1, description="samples per task (k of avg@k)")
 
 
@@ -67,6 +72,8 @@ class Tasks(Suite):
             raise ValueError("a task kind is listed twice")
         if self.temperature == 0 and any(each.samples > 1 for each in self.kinds):
             raise ValueError("several samples per task need a temperature above 0: greedy samples are all the same")
+        self.difficulty.check_asked(kinds)
+        check_top_p(self, self.temperature)
         return self
 
     def outside(self) -> dict[str, str]:
