@@ -5,9 +5,10 @@ once and stores each step's columns in a file of their own,
 
     annotate-STEP/KEY/columns.parquet      KEY = step, version, options but thresholds, the columns it reads, what is left
 
-as long as the shard's base, null where the step did not look. So an added step or a changed option computes one file a
-shard, a changed threshold none. Inside a run every step looks at all documents that were alive when the run began,
-also at those that an earlier step of the run will remove: so a changed threshold computes no column.
+as long as the shard's base, null where the step did not look (or as it was, if the step reads what it writes). So an added
+step or a changed option computes one file a shard, a changed threshold none. Inside a run every step looks at all
+documents that were alive when the run began, also at those that an earlier step of the run will remove: so a changed
+threshold computes no column.
 
 A step across documents sees only the documents that are alive and that its `where` selects.
 """
@@ -15,7 +16,7 @@ A step across documents sees only the documents that are alive and that its `whe
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -135,7 +136,13 @@ def annotate_some(step: Step, loaded: dict[str, pyarrow.ChunkedArray], shard: Sh
             f"{', '.join(sorted(step.writes()))}",
             place=f"step {step.short_name}",
         )
-    return full_length(found, step, rows[looked_at], rows, loaded.get("text"), shard.rows)
+    before = {name: loaded[name] for name in kept_elsewhere(step)}
+    return full_length(found, step, rows[looked_at], rows, before, shard.rows)
+
+
+def kept_elsewhere(step: Step) -> list[str]:
+    """The columns that stay as they were where the step does not look."""
+    return [name for name in step.writes() if name == "text" or name in step.reads()]
 
 
 def full_length(
@@ -143,20 +150,23 @@ def full_length(
     step: Step,
     looked_at: NDArray[np.int64],
     alive: NDArray[np.int64],
-    text: pyarrow.ChunkedArray | None,
+    before: Mapping[str, pyarrow.ChunkedArray],
     rows: int,
 ) -> dict[str, pyarrow.Array]:
-    """Columns of the rows `looked_at` as columns of all rows: null elsewhere, and texts as they were (`text`: alive)."""
+    """Columns of the rows `looked_at` as columns of all rows: null elsewhere, or as they were
+    (`before`: of the rows alive)."""
     import pyarrow
     import pyarrow.compute
 
     columns: dict[str, pyarrow.Array] = {}
     for name in step.writes():
         columns[name] = scatter(found[name], looked_at, rows) if name in found else pyarrow.nulls(rows)
+    for name, column in before.items():
+        new = pyarrow.large_string() if name == "text" else columns[name].type
+        kind = column.type if pyarrow.types.is_null(new) else new
+        earlier = scatter(column.cast(kind), alive, rows)
+        columns[name] = pyarrow.compute.coalesce(columns[name].cast(kind), earlier)
     if "text" in columns:
-        assert text is not None
-        before = scatter(text.cast(pyarrow.large_string()), alive, rows)
-        columns["text"] = pyarrow.compute.coalesce(columns["text"].cast(pyarrow.large_string()), before)
         columns[SIZES] = pyarrow.compute.binary_length(columns["text"]).cast(pyarrow.int64())
     return columns
 
@@ -273,6 +283,8 @@ def spread_columns(folder: Path, item: Spreading, names: list[str]) -> dict[str,
             f"the step returned {len(table):,} rows for {len(rows):,} documents", place=f"step {item.step.short_name}"
         )
     found = {name: table.column(name) for name in item.step.writes()}
-    text = item.shard.read(["text"]).column("text") if "text" in names else None
-    write_columns(folder / COLUMNS, full_length(found, item.step, rows, item.shard.rows_alive(), text, item.shard.rows))
+    table = item.shard.read(kept_elsewhere(item.step))
+    before = {name: table.column(name) for name in table.column_names}
+    alive = item.shard.rows_alive()
+    write_columns(folder / COLUMNS, full_length(found, item.step, rows, alive, before, item.shard.rows))
     return {}

@@ -25,6 +25,7 @@ def default_steps() -> list[Step]:
     """The published thresholds in the usual order: cheap steps first. Decontamination needs the evals: add it."""
     prose: dict[str, Any] = {"where": {"kind": "prose"}}
     entries: list[dict[str, Any]] = [
+        {"step": "extract_html"},
         {"step": "split"},
         {"step": "exact_dedup", "keep": "longest"},
         {"step": "gopher_quality", **prose},

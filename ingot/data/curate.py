@@ -113,7 +113,11 @@ def curate(config: CurateConfig, folder: StageFolder, work: Work) -> dict[str, A
     names = labels(config.steps)
     warm_up(config.steps, work)
     funnel = Funnel()
-    shards = ingest(config, sources, work, funnel)
+    shards, pages = ingest(config, sources, work, funnel)
+    if pages and not any(step.step == "extract_html" for step in config.steps):
+        say(
+            f"{pages:,} HTML pages go on with their tags: `- step: extract_html`, first in `steps`, takes out their text"
+        )
     if not shards:
         raise DataError("no document could be read:\n" + funnel.table(), place="curate", fix="look at the sources")
     shards, renamed = unique_ids(shards, config.on_duplicate_id, work)
@@ -128,6 +132,9 @@ def curate(config: CurateConfig, folder: StageFolder, work: Work) -> dict[str, A
         shards, decided, after, seconds = take_run(each, before, work)
         judged.append(Judged(each, before, decided))
         add_rows(funnel, judged[-1], seconds)
+        for row in funnel.rows[-len(each.steps) :]:
+            for note, count in row.repaired.items():
+                say(f"{row.step}: {count:,} {note}")
         for step, name, views in zip(each.steps, each.names, after, strict=True):
             reportings += reporting(step, name, views)
         if "text" in each.steps[-1].writes():  # only the last of a run can rewrite
@@ -194,9 +201,10 @@ def add_rows(funnel: Funnel, judged: Judged, seconds: Sequence[float]) -> None:
             tuple(sum(row[what][side] for row in rows) for side in (0, 1)) for what in ("documents", "bytes")
         )
         reasons = sum((Counter(row["reasons"]) for row in rows), Counter[str]())
+        repaired = sum((Counter(row["repaired"]) for row in rows), Counter[str]())
         cut = sum(row["cut"] for row in rows)
         before, after = (documents[0], sizes[0]), (documents[1], sizes[1])
-        funnel.add(FunnelRow(name, before, after, seconds[number], dict(reasons), cut=cut))
+        funnel.add(FunnelRow(name, before, after, seconds[number], dict(reasons), dict(repaired), cut))
 
 
 def sizes_left(shards: Sequence[Shard], judged: Sequence[Judged]) -> list[int]:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     import pyarrow
 
 VERDICTS = "verdicts.parquet"
-VERSION = 2  # raise it when a task leaves something else
+VERSION = 3  # raise it when a task leaves something else
 
 
 @dataclass(frozen=True)
@@ -104,6 +104,7 @@ def judge(folder: Path, item: Judging, _: None) -> dict[str, Any]:
                 "bytes": [before[1], int(sizes[alive].sum())],
                 "cut": cut,
                 "reasons": dict(sorted(reasons.items())),
+                "repaired": dict(sorted(noted(step, view, np.flatnonzero(alive)).items())),
             }
         )
     pyarrow.parquet.write_table(verdict_table(rows), folder / VERDICTS, compression="zstd")
@@ -116,17 +117,29 @@ def sizes_of(shard: Shard) -> NDArray[np.int64]:
     return np.asarray(column.fill_null(0).to_numpy(zero_copy_only=False), np.int64)
 
 
-def broken(step: Step, view: Shard, alive: NDArray[np.int64]) -> list[tuple[int, Rule, int]]:
-    """For each document that breaks a rule: its row, the first such rule, its index in the rule's arrays."""
+def looked_at(step: Step, view: Shard, alive: NDArray[np.int64]) -> tuple[NDArray[np.int64], pyarrow.Table]:
+    """The documents alive that the step looked at: their rows, and the columns that rules see."""
     import pyarrow
 
     table = view.read(seen(step), removed=True).take(pyarrow.array(alive))
-    looked_at = matching(step.where, {name: table.column(name) for name in step.where}, len(alive))
-    rows = alive[looked_at]
+    chosen = matching(step.where, {name: table.column(name) for name in step.where}, len(alive))
+    return alive[chosen], table.filter(pyarrow.array(chosen))
+
+
+def noted(step: Step, view: Shard, alive: NDArray[np.int64]) -> Counter[str]:
+    """The notes of a step on the documents that stay, counted."""
+    if type(step).notes is Step.notes:
+        return Counter()
+    return Counter(note for note in step.notes(looked_at(step, view, alive)[1]) if note)
+
+
+def broken(step: Step, view: Shard, alive: NDArray[np.int64]) -> list[tuple[int, Rule, int]]:
+    """For each document that breaks a rule: its row, the first such rule, its index in the rule's arrays."""
+    rows, table = looked_at(step, view, alive)
     if not len(rows):
         return []
     first: dict[int, Rule] = {}
-    for rule in step.decide(table.filter(pyarrow.array(looked_at))):
+    for rule in step.decide(table):
         for index in np.flatnonzero(rule.broken).tolist():
             first.setdefault(index, rule)
     return [(int(rows[index]), first[index], index) for index in sorted(first)]

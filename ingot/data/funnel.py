@@ -2,11 +2,11 @@
 
 A row of funnel.json: {"step", "documents_in", "documents_out", "bytes_in", "bytes_out", "tokens_in", "tokens_out",
 "seconds", "reasons"}. `reasons` counts the removed by rule; `bytes_cut`, where a step rewrites texts, is what it took
-out of those that stay (negative: put in); `repaired` counts, by rule, what was read in spite of damage. Tokens are
-estimated from bytes. Seconds are processor time of all workers together, also of columns that an earlier run had
-computed: what the step costs, not how long the run waited for it. Samples (removed.jsonl) are picked by the hash of the
-document's id, in turns between the rules of a step, so that the same input shows the same samples and a person sees a
-fair cut, not the first files of the alphabet.
+out of those that stay (negative: put in); `repaired` counts, by rule, what was read in spite of damage, or otherwise than
+asked. Tokens are estimated from bytes. Seconds are processor time of all workers together, also of columns that an
+earlier run had computed: what the step costs, not how long the run waited for it. Samples (removed.jsonl) are picked by the
+hash of the document's id, in turns between the rules of a step, so that the same input shows the same samples and a
+person sees a fair cut, not the first files of the alphabet.
 """
 
 from __future__ import annotations

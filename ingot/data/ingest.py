@@ -24,6 +24,7 @@ from ingot.data.funnel import Funnel, FunnelRow
 from ingot.data.read.config import SourceConfig
 from ingot.data.read.problem import ORDINARY, Problems
 from ingot.data.read.split import Split
+from ingot.data.steps.extract_html import HTML_TYPES
 from ingot.workspace.config import content_hash
 from ingot.workspace.files import read_jsonl, write_jsonl
 from ingot.workspace.progress import Progress
@@ -38,7 +39,7 @@ SMALLEST_SHARD = 2_000_000
 WANTED_SHARDS = 32
 PROBLEMS = "problems.jsonl"
 NAMED_PROBLEMS = 5  # that are named on the screen; all are counted, samples are in problems.jsonl
-VERSION = 2  # raise it when a read task makes something else of a split
+VERSION = 3  # raise it when a read task makes something else of a split
 
 
 @dataclass(frozen=True)
@@ -88,12 +89,24 @@ def plan_sources(config: CurateConfig) -> Sources:
     return Sources(tuple(plans), shard_bytes, time.monotonic() - began)
 
 
-def ingest(config: CurateConfig, sources: Sources, work: Work, funnel: Funnel) -> list[Shard]:
-    """The shards of all sources; the funnel gets the rows `select` and `read`."""
-    found = (sum(plan.files for plan in sources.plans), sum(plan.bytes for plan in sources.plans))
+def ingest(config: CurateConfig, sources: Sources, work: Work, funnel: Funnel) -> tuple[list[Shard], int]:
+    """The shards of all sources, and how many of their documents are HTML; the funnel gets the rows `select`, `read`."""
+    others = [
+        (f"{each.kind} is not read ({each.bytes:,} bytes), as {source.name}:{each.example}", each)
+        for source, plan in zip(config.sources, sources.plans, strict=True)
+        for each in plan.unread
+    ]
+    for reason, each in others:
+        work.progress.say(f"{each.files:,} x {reason}")
+    files = sum(plan.files for plan in sources.plans)
     left_out = sum(plan.files_left_out for plan in sources.plans)
-    taken = (found[0] - left_out, sources.bytes)
     reasons = {"budget": left_out} if left_out else {}
+    reasons |= {reason: each.files for reason, each in others}
+    found = (
+        files + sum(each.files for _, each in others),
+        sum(plan.bytes for plan in sources.plans) + sum(each.bytes for _, each in others),
+    )
+    taken = (files - left_out, sources.bytes)
     funnel.add(FunnelRow("select", found, taken, sources.seconds, reasons))
 
     before = work.seconds
@@ -110,7 +123,7 @@ def ingest(config: CurateConfig, sources: Sources, work: Work, funnel: Funnel) -
     funnel.add(FunnelRow("read", taken, after, work.seconds - before, dict(dropped), repaired=dict(repaired)))
     funnel.problems = [row for task in done for row in read_jsonl(task.file(PROBLEMS))]
     name_problems(funnel, dropped, work.progress)
-    return shards
+    return shards, sum(task.report["pages"] for task in done)
 
 
 def read_shards(folder: Path, item: Reading, options: dict[str, int]) -> dict[str, Any]:
@@ -119,6 +132,7 @@ def read_shards(folder: Path, item: Reading, options: dict[str, int]) -> dict[st
 
     problems = Problems(stop=item.source.on_damage == "stop")
     parts = []
+    pages = 0
     filled: set[str] = set()
     for number, table in enumerate(regrouped(read_split(item.split, item.source, problems), options["shard_bytes"])):
         table = with_sizes(table)
@@ -126,11 +140,13 @@ def read_shards(folder: Path, item: Reading, options: dict[str, int]) -> dict[st
         write_columns(path, {name: table.column(name) for name in table.column_names})
         write_ids(path, table.column("id").combine_chunks())
         filled |= {name for name in table.column_names if table.column(name).null_count < len(table)}
+        pages += count_html(table)
         parts.append({"file": path.name, "rows": len(table), "bytes": sum_of(table)})
     write_jsonl(folder / PROBLEMS, [asdict(problem) | {"source": item.source.name} for problem in problems.samples])
     return {
         "parts": parts,
         "columns": sorted(filled),
+        "pages": pages,
         "dropped": dict(sorted(problems.dropped.items())),
         "repaired": dict(sorted(problems.repaired.items())),
     }
@@ -158,6 +174,15 @@ def with_sizes(table: pyarrow.Table) -> pyarrow.Table:
     import pyarrow.compute
 
     return table.append_column(SIZES, pyarrow.compute.binary_length(table.column("text")).cast(pyarrow.int64()))
+
+
+def count_html(table: pyarrow.Table) -> int:
+    """How many of the documents are HTML as it was sent."""
+    import pyarrow
+    import pyarrow.compute
+
+    pages = pyarrow.compute.is_in(table.column("mime"), value_set=pyarrow.array(HTML_TYPES))
+    return int(pyarrow.compute.sum(pages).as_py() or 0)
 
 
 def sum_of(table: pyarrow.Table) -> int:

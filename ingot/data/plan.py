@@ -13,6 +13,7 @@ from typing import Any
 from ingot.data.config import CurateConfig, labels
 from ingot.data.engine.local_pool import available_processors
 from ingot.data.ingest import Sources, plan_sources
+from ingot.data.read.plan import Unread
 from ingot.workspace.progress import format_seconds
 
 READ_RATE = 58  # megabytes of text a second on one core, as `rate` of the steps
@@ -34,6 +35,7 @@ class SourcePlan:
     files_taken: int
     bytes_taken: int
     splits: int
+    unread: tuple[Unread, ...]  # files that match and are of a kind that is not read
 
 
 @dataclass(frozen=True)
@@ -75,6 +77,10 @@ class CurationPlan:
             files = f"{source.files_taken:,} of {source.files:,}"
             megabytes = f"{source.bytes_taken / 1e6:,.1f} of {source.bytes / 1e6:,.1f}"
             lines.append(f"{source.name:<20}{files:>20}{megabytes:>24}{source.splits:>8,}")
+            lines += [
+                f"  {each.kind} is not read: {each.files:,} ({each.bytes:,} bytes), as {each.example}"
+                for each in source.unread
+            ]
         lines += ["", f"{'step':<20}{'core s':>10}  reads -> writes"]
         for step in self.steps:
             seconds = "not known" if step.seconds is None else f"{step.seconds:,.1f}"
@@ -125,7 +131,13 @@ def source_plans(config: CurateConfig, found: Sources) -> list[SourcePlan]:
     """A line for each source."""
     return [
         SourcePlan(
-            source.name, plan.files, plan.bytes, plan.files - plan.files_left_out, plan.bytes_taken, len(plan.splits)
+            source.name,
+            plan.files,
+            plan.bytes,
+            plan.files - plan.files_left_out,
+            plan.bytes_taken,
+            len(plan.splits),
+            plan.unread,
         )
         for source, plan in zip(config.sources, found.plans, strict=True)
     ]

@@ -161,6 +161,11 @@ class Step(Kind, ABC):
         """
         return []
 
+    def notes(self, columns: pyarrow.Table) -> Sequence[str | None]:
+        """By document what `annotate` did otherwise than asked, or None; counted in the funnel, as `repaired`. `columns`
+        is what `decide` sees."""
+        return ()
+
     def say(self) -> list[str]:
         """Lines for the screen, before the step runs (an S-curve, the size of a word list)."""
         return []

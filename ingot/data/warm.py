@@ -63,7 +63,7 @@ CODE = (
 WORDS = [PROSE, PROSE, CODE, PROSE.replace("ships", "boats") * 4]
 LOADED = ("pyarrow.compute", "pyarrow.parquet", "ingot.data.read.read", "ingot.data.annotate", "ingot.data.native")
 WORK = re.compile(r"^ +from (ingot\.data\.(?!text)[\w.]+) import", re.MULTILINE)  # inside a method
-KNOWN = {"id", "text", "source", "kind"}  # what is made up here; a step that reads more is left alone
+KNOWN = {"id", "text", "source", "kind", "mime", "title"}  # what is made up here; a step that reads more is left alone
 
 
 def load() -> None:

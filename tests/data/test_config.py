@@ -56,6 +56,7 @@ def test_a_recipe_as_a_user_writes_it() -> None:
 def test_defaults() -> None:
     config = CurateConfig()
     names = [
+        "extract_html",
         "split",
         "exact_dedup",
         "gopher_quality",

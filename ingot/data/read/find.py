@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from glob import has_magic
 from hashlib import blake2b
@@ -115,6 +116,14 @@ def format_of(path: str) -> str | None:
     if stem.upper().startswith(TEXT_NAMES) and (not suffix or suffix.isupper()):
         return "text"
     return None
+
+
+def kind_of(path: str) -> str:
+    """What a file is by its name, for people: its suffix (`.pdf`, `.tar.gz`), or `no suffix`."""
+    name = path.rpartition("/")[2].lower()
+    compression = compression_of(name)
+    suffix = Path(name.removesuffix(compression)).suffix + compression
+    return suffix if re.fullmatch(r"[.a-z0-9_+-]{2,16}", suffix) else "no suffix"
 
 
 def path_hash(identity: str) -> bytes:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from ingot.data.read.config import CodeSource, DatasetSource, FilesSource, PythonSource, SourceConfig
-from ingot.data.read.find import SUFFIXES, Found, file_fingerprint, find, format_of, path_hash
+from ingot.data.read.find import SUFFIXES, Found, file_fingerprint, find, format_of, kind_of, path_hash
 from ingot.data.read.problem import Unreadable
 from ingot.data.read.split import Piece, Split
 from ingot.data.read.streams import compression_of
@@ -28,6 +28,16 @@ ONE_DOCUMENT = frozenset({"text", "html", "python", "metadata", "code"})  # form
 
 
 @dataclass(frozen=True)
+class Unread:
+    """Files of a kind that is not read, beside others that are."""
+
+    kind: str
+    files: int
+    bytes: int
+    example: str
+
+
+@dataclass(frozen=True)
 class SourceSplits:
     """What a source will give: the splits to read, and what was found before the budget cut it."""
 
@@ -35,6 +45,7 @@ class SourceSplits:
     files: int
     bytes: int
     files_left_out: int = 0
+    unread: tuple[Unread, ...] = ()
 
     @property
     def bytes_taken(self) -> int:
@@ -49,42 +60,60 @@ def splits(source: SourceConfig, max_bytes: int | None = None) -> list[Split]:
 
 def plan(source: SourceConfig, max_bytes: int | None = None, split_bytes: int = SPLIT_BYTES) -> SourceSplits:
     """Find the files, cut them, choose within the budget, put small ones together."""
-    pieces = pieces_of(source, split_bytes)
+    pieces, others = found_in(source, split_bytes)
     taken = pieces if max_bytes is None else select(pieces, max_bytes)
     paths = {piece.path for piece in pieces}
     left_out = len(paths) - len({piece.path for piece in taken})
-    return SourceSplits(tuple(grouped(taken, split_bytes)), len(paths), sum(piece.size for piece in pieces), left_out)
+    size = sum(piece.size for piece in pieces)
+    return SourceSplits(tuple(grouped(taken, split_bytes)), len(paths), size, left_out, by_kind(others))
 
 
 def pieces_of(source: SourceConfig, split_bytes: int) -> list[Piece]:
     """Everything there is to read, in the order of the paths."""
+    return found_in(source, split_bytes)[0]
+
+
+def found_in(source: SourceConfig, split_bytes: int) -> tuple[list[Piece], list[Found]]:
+    """What there is to read, in the order of the paths; and the files that match and are not read."""
     place = f"sources: {source.name}"
     if isinstance(source, PythonSource):
         from ingot.data.read.python import installed_pieces
 
-        return installed_pieces(source)
+        return installed_pieces(source), []
     if isinstance(source, DatasetSource):
         from ingot.data.read.dataset import dataset_files
 
         named = dataset_files(source)
-        return [piece for file, form in named for piece in cut(file, form, source.name, split_bytes)]
+        return [piece for file, form in named for piece in cut(file, form, source.name, split_bytes)], []
     if isinstance(source, CodeSource):
         files = find(source.code, place, skip=frozenset(source.skip))
         named = [(file, "archive" if file.path.lower().endswith(ARCHIVES) else "code") for file in files]
-        return [piece for file, form in named for piece in cut(file, form, source.name, split_bytes)]
+        return [piece for file, form in named for piece in cut(file, form, source.name, split_bytes)], []
     assert isinstance(source, FilesSource)
-    pieces = []
+    pieces, others = [], []
     for file in find(source.files, place):
         form = source.format or format_of(file.path)
-        if form is not None:
+        if form is None:
+            others.append(file)
+        else:
             pieces += cut(file, form, source.name, split_bytes)
     if not pieces:
+        kinds = ", ".join(f"{each.files:,} x {each.kind}" for each in by_kind(others))
         raise DataError(
-            "no file that can be read among those that match",
+            f"no file that can be read among those that match ({kinds})",
             place=place,
             fix=f"give files that end in {', '.join(SUFFIXES)} (or those with .gz, .zst, .bz2, .xz), or say `format`",
         )
-    return pieces
+    return pieces, others
+
+
+def by_kind(files: Sequence[Found]) -> tuple[Unread, ...]:
+    """Files counted by kind, the most frequent first; the first of each is its example."""
+    kinds: dict[str, list[Found]] = {}
+    for file in files:
+        kinds.setdefault(kind_of(file.path), []).append(file)
+    found = [Unread(kind, len(here), sum(file.size for file in here), here[0].relative) for kind, here in kinds.items()]
+    return tuple(sorted(found, key=lambda each: (-each.files, each.kind)))
 
 
 def cut(file: Found, form: str, name: str, split_bytes: int) -> list[Piece]:

@@ -16,7 +16,7 @@ import signal
 import threading
 from contextlib import contextmanager
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from pydantic import Field
 
@@ -25,7 +25,7 @@ from ingot.workspace.errors import IngotError
 from ingot.workspace.packages import install_extra
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     import pyarrow
 
@@ -41,6 +41,14 @@ EMPTY_LINES = re.compile(r"\n[\s]*\n")
 
 class TookTooLong(Exception):
     """A page took longer than it may."""
+
+
+class Extracted(NamedTuple):
+    """What was taken out of a page, and what was done otherwise than asked (or nothing)."""
+
+    text: str
+    title: str
+    otherwise: str = ""
 
 
 @contextmanager
@@ -101,7 +109,8 @@ def trafilatura() -> Any:
 class ExtractHtmlStep(PerDocument):
     """Take the main content out of HTML pages: without navigation, advertisements, comments and lists of links."""
 
-    rate = 7.5  # of HTML
+    version = 2
+    rate = 42  # of HTML
 
     where: dict[str, str | list[str]] = Field(
         default={"mime": HTML_TYPES}, description="the documents that are pages; the others pass untouched"
@@ -122,8 +131,11 @@ class ExtractHtmlStep(PerDocument):
         default=30.0, gt=0, description="`precise` only: a page that takes longer is read by the method `best`"
     )
 
+    def reads(self) -> tuple[str, ...]:
+        return (*super().reads(), "title")
+
     def writes(self) -> tuple[str, ...]:
-        return ("text", "title")
+        return ("text", "title", "_html_otherwise")
 
     @cached_property
     def modules(self) -> tuple[Any, Any, Any]:
@@ -141,8 +153,9 @@ class ExtractHtmlStep(PerDocument):
 
         pages = [self.extract(text) for text in raw_texts(Texts.of(documents.column("text")))]
         return {
-            "text": pyarrow.array([text for text, _ in pages], pyarrow.large_string()),
-            "title": pyarrow.array([title or None for _, title in pages], pyarrow.string()),
+            "text": pyarrow.array([page.text for page in pages], pyarrow.large_string()),
+            "title": pyarrow.array([page.title or None for page in pages], pyarrow.string()),
+            "_html_otherwise": pyarrow.array([page.otherwise or None for page in pages], pyarrow.string()),
         }
 
     def decide(self, columns: pyarrow.Table) -> list[Rule]:
@@ -151,33 +164,44 @@ class ExtractHtmlStep(PerDocument):
         sizes = compute.binary_length(columns.column("text")).to_numpy()
         return [Rule("no content", sizes == 0, limit="in the page")]
 
-    def extract(self, raw: bytes) -> tuple[str, str]:
+    def notes(self, columns: pyarrow.Table) -> Sequence[str | None]:
+        found: list[str | None] = columns.column("_html_otherwise").to_pylist()
+        return found
+
+    def extract(self, raw: bytes) -> Extracted:
         """Text and title of a page, given as UTF-8."""
+        cut = f"longer than {self.max_bytes:,} bytes, cut there" if len(raw) > self.max_bytes else ""
+        found = self._extract(raw[: self.max_bytes])
+        return found._replace(otherwise="; ".join(filter(None, (cut, found.otherwise))))
+
+    def _extract(self, raw: bytes) -> Extracted:
         import numpy as np
 
         from ingot.data.extract.content import Page, TooMuch
         from ingot.data.extract.nesting import depth_of
 
-        raw = raw[: self.max_bytes]
         page = raw.decode("utf-8", "ignore")  # a cut may fall into a character
         if depth_of(np.frombuffer(raw, np.uint8)) > self.max_depth:
-            return bare_text(page), ""
+            return Extracted(bare_text(page), "", f"nested more than {self.max_depth} deep, only its tags taken out")
         parser, plain_text, precise = self.modules
         tree = parser.parse(page)
         title = " ".join((tree.title or "").split())
+        otherwise = ""
         if precise is not None:
             try:
                 with deadline(self.seconds):
                     text = precise.extract(page, favor_precision=True, include_comments=False)
-                return clean(text or ""), title
+                return Extracted(clean(text or ""), title)
             except TookTooLong:
-                pass
+                otherwise = f"longer than {self.seconds:g} s by `precise`, read by `best`"
         if self.method != "fast" and tree.body is not None:
             try:
                 article = Page(tree).article()
             except TooMuch:
                 article = None
+                otherwise = "; ".join(filter(None, (otherwise, "too many elements for `best`, read by `fast`")))
             if article is not None:
-                return clean(plain_text(article, links=False, alt_texts=False)), title
+                return Extracted(clean(plain_text(article, links=False, alt_texts=False)), title, otherwise)
             tree = parser.parse(page)  # the first one has lost elements
-        return clean(plain_text(tree, main_content=True, links=False, alt_texts=False, comments=False)), title
+        text = plain_text(tree, main_content=True, links=False, alt_texts=False, comments=False)
+        return Extracted(clean(text), title, otherwise)

@@ -9,8 +9,14 @@ from typing import Any
 
 import pytest
 
+from ingot.data import curate
 from ingot.data.apply import apply
+from ingot.data.config import CurateConfig
+from ingot.data.steps import extract_html
 from ingot.data.steps.extract_html import ExtractHtmlStep, TookTooLong, deadline
+from ingot.workspace.files import read_json
+from ingot.workspace.stage import StageFolder
+from tests.data.conftest import Recorder
 from tests.data.extract.metric import f1_score
 
 Rows = Callable[[str], list[dict[str, Any]]]
@@ -91,7 +97,7 @@ def test_what_stays_and_what_goes() -> None:
       <div id="content"><h1>Heading</h1>{SENTENCES}<ul><li>First point</li><li>Second point</li></ul>{SENTENCES}
       <div><a href="/a">Read this too</a> <a href="/b">And that</a></div><pre>code  block</pre></div>
       <aside>Subscribe to our letter</aside><footer>All rights</footer></body></html>"""
-    text, title = ExtractHtmlStep().extract(page.encode())
+    text, title, _ = ExtractHtmlStep().extract(page.encode())
     assert title == "The title"
     for kept in ("Heading", "One sentence of the article", "First point", "code  block"):
         assert kept in text
@@ -128,15 +134,49 @@ def test_pages_made_to_hurt(page: str) -> None:
     step = ExtractHtmlStep()
     step.extract(b"<p>compile the kernel first")
     began = time.process_time()
-    text, _ = step.extract(page.encode())
+    text, _, _ = step.extract(page.encode())
     assert time.process_time() - began < 5
     assert len(text) <= len(page)
 
 
 def test_a_page_is_cut_at_its_limit() -> None:
     step = ExtractHtmlStep(max_bytes=500)
-    text, _ = step.extract(("<p>" + "é" * 1000).encode())
-    assert text == "é" * 248
+    text, _, otherwise = step.extract(("<p>" + "é" * 1000).encode())
+    assert (text, otherwise) == ("é" * 248, "longer than 500 bytes, cut there")
+
+
+def test_pages_read_otherwise_than_asked_are_counted(
+    tmp_path: Path, stage_folder: StageFolder, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """trafilatura over its time, a page too deep, one too long: documents all the same, and the funnel counts them."""
+    pytest.importorskip("trafilatura", exc_type=ImportError)
+
+    class Slow:
+        @staticmethod
+        def extract(page: str, **options: Any) -> str:
+            while "SLOW" in page:
+                pass
+            return "by trafilatura"
+
+    monkeypatch.setattr(extract_html, "trafilatura", lambda: Slow)
+    pages = {
+        "slow": "SLOW" + SENTENCES * 2,
+        "quick": SENTENCES,
+        "deep": "<div>" * 99 + SENTENCES,
+        "long": SENTENCES * 9,
+    }
+    for name, body in pages.items():
+        (tmp_path / f"{name}.html").write_text(f"<body>{body}")
+    step = {"step": "extract_html", "method": "precise", "seconds": 0.1, "max_depth": 50, "max_bytes": 2000}
+    curate.run(CurateConfig(sources=[{"files": str(tmp_path / "*.html")}], steps=[step], workers=1), {}, stage_folder)
+    row = read_json(stage_folder.path / "documents/funnel.json")[-1]
+    assert row["repaired"] == {
+        "longer than 0.1 s by `precise`, read by `best`": 1,
+        "nested more than 50 deep, only its tags taken out": 1,
+        "longer than 2,000 bytes, cut there": 1,
+    }
+    assert row["documents_out"] == 4
+    assert "extract_html: 1 longer than 0.1 s by `precise`, read by `best`" in recorder.lines
 
 
 def test_deadline() -> None:
