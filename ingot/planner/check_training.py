@@ -67,7 +67,8 @@ def checkpoint_bytes(config: TrainingConfig, cost: Cost) -> tuple[int, int]:
     for_good = 0 if plan.keep_every is None else config.steps // plan.keep_every
     held = plan.keep + 1 + for_good + plan.keep_best  # one more is being written
     whole, weights = (4 + moments) * parameters, 4 * parameters
-    return whole * min(held, 1 + config.steps // plan.every) + weights, whole * for_good + weights
+    written = 1 + config.steps // plan.every if config.steps else held  # 0: only the data says how many steps
+    return whole * min(held, written) + weights, whole * for_good + weights
 
 
 def check_checkpoints(works: list[StageWork], costs: Mapping[str, Cost], folder: Path) -> Check | None:

@@ -69,7 +69,7 @@ def stage_costs(recipe: Recipe, *, look: bool = False) -> dict[str, Cost]:
             continue
         tokens = config.total_tokens if isinstance(config, PretrainConfig) else None
         if model is None:
-            costs[name] = Cost(steps=config.steps, tokens=tokens)
+            costs[name] = Cost(steps=config.steps or None, tokens=tokens)
             continue
         counted = count(model)
         parameters = counted.counted(("body", "embedding", "head", "multi_token"))
@@ -78,7 +78,7 @@ def stage_costs(recipe: Recipe, *, look: bool = False) -> dict[str, Cost]:
         held = sampler_memory(model, config, processes, teacher)
         training = BYTES_PER_PARAMETER * parameters + BYTES_PER_VALUE * pass_tokens(config) * kept_values(model)
         costs[name] = Cost(
-            steps=config.steps,
+            steps=config.steps or None,
             parameters=parameters,
             tokens=tokens,
             flops_per_token=per_token,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal, Self
 
@@ -12,7 +12,8 @@ from ingot.data.synthesize.config import EndpointConfig
 from ingot.envs.config import TaskMixConfig
 from ingot.envs.tools.find import ToolName
 from ingot.post.algorithm import PREFER, PairAlgorithm
-from ingot.train.config import TrainingConfig
+from ingot.post.passes_config import PassesConfig
+from ingot.post.unread import unread
 from ingot.workspace.config import Config
 from ingot.workspace.files import fingerprint
 
@@ -70,7 +71,7 @@ class PairsConfig(Config):
         return self
 
 
-class PreferConfig(TrainingConfig):
+class PreferConfig(PassesConfig):
     """Preferences on pairs of answers: people's own, those of two models, or the model's own."""
 
     moved: ClassVar[Mapping[str, str]] = {
@@ -115,8 +116,34 @@ class PreferConfig(TrainingConfig):
         files += map(Path, (*self.pairs.files, *self.pairs.prompt_files))
         return self.tasks.outside() | {str(path): fingerprint(path) for path in files if path.is_file()}
 
+    def unfit(self, inputs: Collection[str]) -> Iterator[str]:
+        """The strong and the weak model may be inputs."""
+        pairs, one_by_one = self.pairs, f"{self.algorithm.algorithm} takes each answer by itself"
+        if pairs.files:
+            reason = "the answers are those of `pairs.files`"
+            options = "tasks", "tools", "prompts", "samples", "pairs_per_task", "temperature", "max_new_tokens"
+            yield from unread(self, options, reason)
+            yield from unread(pairs, ("choose",), reason, "pairs.")
+        elif pairs.strong is not None or {"strong", "weak"} & {*inputs}:
+            reason = "each of the two models answers a prompt once"
+            yield from unread(self, ("samples", "pairs_per_task"), reason)
+            yield from unread(pairs, ("choose",), reason, "pairs.")
+            if pairs.prompt_files:
+                yield from unread(self, ("tasks", "prompts"), "the prompts are those of `pairs.prompt_files`")
+        elif not self.algorithm.paired:
+            yield from unread(self, ("pairs_per_task",), one_by_one)
+            yield from unread(pairs, ("choose",), one_by_one, "pairs.")
+        if not self.algorithm.paired:
+            yield from unread(self, ("length_gap",), one_by_one)
+        if not pairs.files:
+            yield from unread(pairs, ("too_long",), "there are no `pairs.files`", "pairs.")
+
     @model_validator(mode="after")
     def _possible(self) -> PreferConfig:
+        if self.pairs.refresh is not None and self.epochs is not None:
+            raise ValueError(
+                "epochs: with pairs.refresh there are always new pairs, and no passes over them; give `steps`"
+            )
         if self.mesh.context > 1:
             raise ValueError("mesh.context: preferences compare whole answers, which it would divide; set it to 1")
         if not self.algorithm.paired and (self.pairs.strong is not None or self.pairs.refresh is not None):

@@ -8,11 +8,11 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from ingot.post.algorithm import REWARD, RewardAlgorithm
-from ingot.train.config import TrainingConfig
+from ingot.post.passes_config import PassesConfig
 from ingot.workspace.files import fingerprint
 
 
-class RewardConfig(TrainingConfig):
+class RewardConfig(PassesConfig):
     """A reward model: one linear row on the last hidden state, read at the last token of an answer."""
 
     files: tuple[str, ...] = Field(

@@ -64,8 +64,6 @@ class Sft(PostStage[SftConfig]):
             say(f"dropped by {name}: {count:,} (examples in dropped.jsonl)")
         if store.report.cut:
             say(f"cut at {config.sequence_length + 1:,} tokens: {store.report.cut:,} conversations")
-        for line in source.describe(config.steps):
-            say(line)
         return source
 
     @property

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
@@ -11,6 +11,8 @@ from pydantic import Field, model_validator
 from ingot.envs.config import TaskMixConfig
 from ingot.post.algorithm import SFT, SftAlgorithm
 from ingot.post.conversations.conversation_filter import FILTERS, ConversationFilter
+from ingot.post.passes_config import PassesConfig
+from ingot.post.unread import refuse, unread
 from ingot.tokens.template_files import is_jinja
 from ingot.train.config import LanguageConfig
 from ingot.workspace.config import Config
@@ -46,7 +48,7 @@ class ConversationFile(Config):
         return self
 
 
-class SftConfig(LanguageConfig):
+class SftConfig(PassesConfig, LanguageConfig):
     """Supervised fine-tuning on conversations, loss on assistant tokens unless `learn` says otherwise."""
 
     template: str | None = Field(
@@ -54,7 +56,11 @@ class SftConfig(LanguageConfig):
         description="chat template: a name (`ingot model template --help`), a Jinja file, or Jinja; null: the model's own",
     )
     template_options: Mapping[str, Any] = Field({}, description="its options, such as {assistant: me}")
-    tasks: TaskMixConfig | None = Field(TaskMixConfig(), description="generated, verified conversations; null for none")
+    tasks: TaskMixConfig | None = Field(
+        TaskMixConfig(),
+        description="generated, verified conversations; null for none. Left out beside `files` or the conversations of an "
+        "earlier stage: none",
+    )
     task_conversations: int = Field(4000, ge=0, description="how many tasks are generated")
     follow_ups: float = Field(
         0.3,
@@ -121,9 +127,42 @@ class SftConfig(LanguageConfig):
         return read | file_fingerprints(source.file for source in self.sources)
 
     @model_validator(mode="after")
+    def _files_are_enough(self) -> Self:
+        if self.files and not self.written_tasks:
+            self.__dict__["tasks"] = None  # frozen, but it is still being made
+        return self
+
+    def unfit(self, inputs: Collection[str]) -> Iterator[str]:
+        """Conversations of an earlier stage are files, too."""
+        if "conversations" in inputs and not self.files and not self.written_tasks:
+            yield "tasks: there are conversations of one's own: write tasks: null, or which generated ones come beside them"
+        if not self.files and "conversations" not in inputs:
+            reason = "generated conversations are not filtered, cut or repeated, and there are no `files`"
+            yield from unread(self, ("filters", "file_share", "too_long", "bad_rows"), reason)
+
+    @property
+    def written_tasks(self) -> bool:
+        """Whether the recipe says which tasks are learnt, or that none are."""
+        return "tasks" in self.model_fields_set
+
+    @model_validator(mode="after")
     def _shares_leave_room(self) -> Self:
         if self.file_share and any(source.share is not None for source in self.sources):
             raise ValueError("file_share is of all files together: leave it out where a file has its own share")
+        return self
+
+    @model_validator(mode="after")
+    def _is_read(self) -> Self:
+        found = []
+        if self.tasks is None:
+            reason = "`tasks` is null" if self.written_tasks else "beside files `tasks` is null unless it is written"
+            options = [name for name in ("task_conversations", "follow_ups", "file_share") if getattr(self, name)]
+            found += unread(self, options, reason)
+        if self.template is None:
+            found += unread(self, ("template_options",), "there is no `template`")
+        if self.batch_tokens is not None:
+            found += unread(self, ("batch_conversations",), "`batch_tokens` says how large a step is")
+        refuse(found)
         return self
 
 

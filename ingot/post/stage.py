@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from ingot.checkpoints.stored_model import StoredModel
+from ingot.post.conversations.sequences import PoolSource
+from ingot.post.passes import in_steps
 from ingot.post.prefer_config import PreferConfig
 from ingot.post.processes import Processes, begin
 from ingot.post.reward_config import RewardConfig
@@ -68,6 +70,10 @@ class PostStage(ABC, Generic[Options]):
     def run(self) -> dict[str, Any]:
         """Train; makes a checkpoint."""
         source = self.source()
+        self.config = in_steps(self.config, source)
+        if isinstance(source, PoolSource):
+            for line in source.describe(self.config.steps):
+                self.folder.progress.say(line)
         trainer = self.trainer = Trainer(
             self.model,
             self.terms(),

@@ -40,9 +40,9 @@ def check_branches(declared: Sequence[Declared], inputs: Mapping[str, Inputs], p
 def why_missing(step: int, config: TrainingConfig, stage: str) -> str | None:
     """The fix if a stage cannot keep the checkpoint of `step`; None if it can."""
     plan = config.checkpoints
-    if step > config.steps:
+    if config.steps and step > config.steps:  # 0: the data says how many
         return f"{stage} has {config.steps} steps: choose one of them"
-    if step < config.steps and step % plan.every:
+    if step != config.steps and step % plan.every:
         return f"{stage} saves every {plan.every} steps: choose one of those, or set its checkpoints.every"
     if plan.keep_best or (plan.keep_every is not None and step % plan.keep_every == 0):
         return None

@@ -29,7 +29,7 @@ def check_in_loop(declared: Sequence[Declared], inputs: Mapping[str, Inputs], pr
 def why_not_kept(every: int, config: TrainingConfig, stage: str) -> str | None:
     """The fix if a stage does not keep the checkpoints of multiples of `every`; None if it does."""
     plan = config.checkpoints
-    if every >= config.steps:
+    if config.steps and every >= config.steps:  # 0: the data says how many
         return f"{stage} has {config.steps} steps: choose fewer, or leave it out"
     if every % plan.every:
         return f"{stage} saves every {plan.every} steps: choose a multiple of that, or set its checkpoints.every"

@@ -122,5 +122,6 @@ def _check_message(message: Message, number: int, thinking: bool, syntax: Syntax
             raise DataError(
                 f"a turn with {what}, for a chat template that has none",
                 place=place,
-                fix=f"drop the {what}, or choose a template that writes them: `ingot model template`",
+                fix=f"drop the {what}, or choose a template that writes them (`ingot model template`); where the model lacks "
+                "its tokens: `ingot model grow MODEL FOLDER --tokens think,tools --template ingot`",
             )

@@ -97,7 +97,7 @@ class TrainingConfig(Config):
         counted = any(piece.until_tokens is not None for piece in self.schedule.pieces)
         if counted and not self.counts_tokens:
             raise ValueError("until_tokens: this stage does not know its tokens in advance; use until")
-        if not counted:
+        if not counted and self.steps:  # 0: the data says how many (post/passes_config.py)
             check_schedule(self.schedule, self.steps)
         return self
 

@@ -98,6 +98,8 @@ def test_a_step_draws_the_next_groups_of_the_pool() -> None:
         (batch,), metrics = source.batches(step)
         assert places(batch) == Counter({number: 4 * times for number, times in drawn.items()})
         assert metrics == {}
+    assert [source.steps_of(passes) for passes in (0.1, 1, 2.5, 3)] == [1, 3, 6, 7]
+    assert source.describe(7) == ["a pass: 7 answers, 35 tokens, 2.33 steps; 7 steps are 3 passes"]
 
 
 def test_conversations_of_all_task_kinds_are_masked_to_the_assistant(chat: ChatFormat) -> None:

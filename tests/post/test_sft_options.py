@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -15,11 +16,12 @@ from datasets import Dataset
 from pydantic import ValidationError
 from trl import SFTConfig, SFTTrainer
 
+from ingot.optim.config import ScheduleConfig
 from ingot.post.conversations.conversation_file import Dropped, Reading, Rendered, render_row
 from ingot.post.conversations.conversation_store import ConversationStore, StoreSource, write_store
 from ingot.post.conversations.mixed_pool import MixedPool, weights_of_shares
 from ingot.post.conversations.sft_source import ConversationSource
-from ingot.post.sft import Sft
+from ingot.post.sft import Sft, run
 from ingot.post.sft_config import SftConfig
 from ingot.tokens.batch import TokenSequence
 from ingot.tokens.chat import ChatFormat
@@ -32,6 +34,11 @@ from tests.post.peers import PLAIN, llama, peer_tokenizer
 USER = {"role": "user", "content": "1 + 2?"}
 FIRST, SECOND = {"role": "assistant", "content": "3"}, {"role": "assistant", "content": "five"}
 TALK = [USER, FIRST, {"role": "user", "content": "2 + 3?"}, SECOND]
+
+WITHOUT_TRACES = (
+    "{% for each in messages %}<|im_start|>{{ each.role }}\n{{ each.content }}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
 
 
 def rendered(row: dict[str, Any], chat: ChatFormat, **options: Any) -> TokenSequence:
@@ -205,10 +212,59 @@ def test_batches_in_tokens_and_what_the_stage_says(
     again = begin(tokenizer, tmp_path, folder, rows, batch_tokens=120)
     (one,), (other,) = source.batches(17)[0], again.batches(17)[0]
     assert torch.equal(one.tokens, other.tokens)
-    text = "\n".join(said)
-    step = f"{len(flat) / 30:,.0f} conversations"
-    assert step in text
-    assert "few updates a pass: a smaller batch_tokens gives more" in text
+    text = "\n".join([*said, *source.describe(7)])
+    assert f"{len(flat) / 30:,.0f} conversations" in text
+    whole = sum(source.store.length(index) - 1 for index in range(40))
+    assert f"a pass: 40 conversations, {whole:,} tokens, " in text and "7 steps are " in text
+    assert "few steps a pass: a smaller batch_tokens gives more" in text
+    assert source.indices(source.steps_of(2) - 1)[-1] in [source.mixture[item] for item in range(70, 90)]
+    assert sum(map(len, steps[: source.steps_of(2)])) >= 80 > sum(map(len, steps[: source.steps_of(2) - 1]))
+
+
+@pytest.mark.parametrize(("epochs", "steps"), [(1, 3), (2.5, 7)])
+def test_epochs_are_passes_over_the_data(
+    tokenizer: Tokenizer,
+    tmp_path: Path,
+    make_folder: Callable[[str], StageFolder],
+    monkeypatch: pytest.MonkeyPatch,
+    epochs: float,
+    steps: int,
+) -> None:
+    """Five conversations, two a step; the rate falls to its end in the last of these steps."""
+    file = tmp_path / "rows.jsonl"
+    file.write_text('{"prompt": "1", "completion": "2", "thinking": false}\n' * 5, encoding="utf-8")
+    folder, said = make_folder("sft"), list[str]()
+    monkeypatch.setattr(folder.progress, "say", said.append)
+    given = {"epochs": epochs, "sequence_length": 32, "files": [str(file)], "batch_conversations": 2, "device": "cpu"}
+    config = SftConfig.model_validate(given)
+    run(config, {"checkpoint": checkpoint_of(tiny_model(tokenizer), tmp_path / "base")}, folder)
+    assert [row["step"] for row in folder.metrics.read()] == list(range(steps))
+    (of_pass,) = (line for line in said if line.startswith("a pass: "))
+    assert re.fullmatch(
+        rf"a pass: 5 conversations, \d+ tokens, 2\.5 steps; {steps} steps are [\d.]+ passes", of_pass
+    ), of_pass
+    with pytest.raises(RecipeError, match=f"{epochs:g} epochs are {steps} steps: the warmup"):
+        run(config.model_copy(update={"schedule": ScheduleConfig(warmup=9)}), {"checkpoint": tmp_path / "base"}, folder)
+
+
+def test_traces_for_a_template_that_has_none(
+    tokenizer: Tokenizer, tmp_path: Path, make_folder: Callable[[str], StageFolder]
+) -> None:
+    """The error says which line, or that it is a generated task, and what to do."""
+    trace = {"prompt": "1", "completion": "2", "thinking": False}, {"prompt": "1", "completion": "<think>3</think>2"}
+    files = {name: data.replace(b"think>", b"idea>") for name, data in tokenizer.to_files().items()}
+    tokenizer = Tokenizer.from_files(files, "a model without <think>")
+    options = {"template": WITHOUT_TRACES}
+    with pytest.raises(
+        DataError, match=r"(?s)rows\.jsonl:2, message 1: a turn with traces, for .*ingot model grow"
+    ) as file:
+        begin(tokenizer, tmp_path, make_folder("sft"), trace, **options)
+    tasks = {"weights": {"strings": 1}}
+    with pytest.raises(
+        DataError, match=r"(?s)generated tasks: strings-.*: a turn with traces.* or write tasks: null"
+    ) as made:
+        begin(tokenizer, tmp_path, make_folder("sft"), trace[:1], **options, tasks=tasks, sequence_length=400)
+    assert all("--template ingot" in str(each.value) for each in (file, made))
 
 
 def test_what_is_stored_is_read_again(

@@ -94,6 +94,14 @@ class ConversationStore(Sequence[list[TokenSequence]]):
         """The tokens of a sequence."""
         return int(self.starts[index + 1] - self.starts[index])
 
+    @property
+    def tokens_by_source(self) -> list[int]:
+        """The tokens of each source that a model predicts: all but the first of a sequence."""
+        ends = itertools.accumulate(self.report.sequences, initial=0)
+        return [
+            int(self.starts[last] - self.starts[first]) - (last - first) for first, last in itertools.pairwise(ends)
+        ]
+
 
 def write_store(
     folder: Path,

@@ -22,6 +22,7 @@ class MixedPool:
     def __init__(self, sizes: Sequence[int], weights: Sequence[float], seed: int) -> None:
         self._firsts, self._parts = list[int](), list[tuple[int, ShuffledPool | None, int]]()
         self.size = offset = 0
+        self._weights = tuple(weights)
         for number, (size, weight) in enumerate(zip(sizes, weights, strict=True)):
             whole = int(weight)
             rest = round((weight - whole) * size)
@@ -36,6 +37,10 @@ class MixedPool:
         self._firsts.append(self.size)
         self._parts.append(part)
         self.size += size
+
+    def in_a_pass(self, amounts: Sequence[float]) -> float:
+        """How much of something a pass has of which each source has so much."""
+        return sum(weight * amount for weight, amount in zip(self._weights, amounts, strict=True))
 
     def __getitem__(self, index: int) -> int:
         place = self._order[index]

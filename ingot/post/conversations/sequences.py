@@ -129,7 +129,9 @@ def _rendered(
         rendering = chat.rendering(said, tools, thinking, before.rendering)
         sequence = _sequence(chat, rendering, Conversation(said, tools, thinking), longest, learn)
     except DataError as error:
-        raise DataError(error.problem, place=", ".join(task.id for task in asked), fix=error.fix) from error
+        place = f"generated tasks: {', '.join(task.id for task in asked)}"
+        fix = f"{error.fix}; or leave such kinds out of `tasks.weights`, or write tasks: null"
+        raise DataError(error.problem, place=place, fix=fix) from error
     return Opened(before.index, before.spare, asked, said, rendering), sequence
 
 
@@ -181,6 +183,8 @@ class ShuffledPool:
 class PoolSource(Source):
     """Steps of `count` groups drawn from a shuffled pool; the sequences of a group stay in the same micro-batch."""
 
+    noun = "answers"  # what a group is, on the screen
+
     def __init__(
         self, groups: Sequence[Sequence[TokenSequence]], count: int, capacity: int, micro_batch_tokens: int, seed: int
     ) -> None:
@@ -188,12 +192,26 @@ class PoolSource(Source):
         self.micro_batch_tokens = micro_batch_tokens
         self.pool = ShuffledPool(len(groups), seed)
 
+    def steps_of(self, passes: float) -> int:
+        """How many steps so many passes are."""
+        return math.ceil(passes * len(self.groups) / self.count)
+
+    def describe(self, steps: int) -> list[str]:
+        """What a pass is, for the screen before training begins."""
+        tokens = sum(len(sequence.tokens) for group in self.groups for sequence in group)
+        return [describe_pass(f"{len(self.groups):,} {self.noun}", tokens, len(self.groups) / self.count, steps)]
+
     def draw(self, step: int) -> list[Sequence[TokenSequence]]:
         """The groups of a step. Where one pass ends and the next begins, a group may come twice."""
         return [self.groups[self.pool[step * self.count + i]] for i in range(self.count)]
 
     def batches(self, step: int, rank: int = 0, world: int = 1) -> tuple[list[Batch], dict[str, float]]:
         return deal(pack_groups(self.draw(step), self.capacity, self.micro_batch_tokens, world), rank, world), {}
+
+
+def describe_pass(content: str, tokens: float, updates: float, steps: int) -> str:
+    """A pass in words; `updates` are the steps that it takes."""
+    return f"a pass: {content}, {tokens:,.0f} tokens, {updates:,.3g} steps; {steps:,} steps are {steps / updates:.2g} passes"
 
 
 def pack_groups(

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from ingot.post.conversations.conversation_store import ConversationStore
 from ingot.post.conversations.mixed_pool import MixedPool
-from ingot.post.conversations.sequences import PoolSource
+from ingot.post.conversations.sequences import PoolSource, describe_pass
 from ingot.post.sft_config import SftConfig
 from ingot.tokens.batch import TokenSequence
 from ingot.tokens.packing import best_fit_decreasing
@@ -28,6 +29,15 @@ class ConversationSource(PoolSource):
         self.store, self.mixture, self.batch_tokens = store, pool, config.batch_tokens
         self._firsts = [0]  # the first item of each step that is known
 
+    def steps_of(self, passes: float) -> int:
+        items = math.ceil(passes * self.mixture.size)
+        if self.batch_tokens is None:
+            return math.ceil(items / self.count)
+        steps = 0
+        while self._first(steps) < items:
+            steps += 1
+        return steps
+
     def draw(self, step: int) -> list[Sequence[TokenSequence]]:
         return [self.groups[index] for index in self.indices(step)]
 
@@ -36,10 +46,15 @@ class ConversationSource(PoolSource):
         if self.batch_tokens is None:
             first, last = step * self.count, (step + 1) * self.count
         else:
-            while len(self._firsts) <= step + 1:
-                self._firsts.append(self._fill(self._firsts[-1], self.batch_tokens))
-            first, last = self._firsts[step], self._firsts[step + 1]
+            first, last = self._first(step), self._first(step + 1)
         return [self.mixture[item] for item in range(first, last)]
+
+    def _first(self, step: int) -> int:
+        """The first item of a step whose size is in tokens."""
+        assert self.batch_tokens is not None
+        while len(self._firsts) <= step:
+            self._firsts.append(self._fill(self._firsts[-1], self.batch_tokens))
+        return self._firsts[step]
 
     def _fill(self, first: int, tokens: int) -> int:
         """The first item that does not fit any more; one always does."""
@@ -59,13 +74,13 @@ class ConversationSource(PoolSource):
         learnt = sum(sum(group[0].streams["weight"][1:]) for groups in drawn for group in groups) / len(looked)
         rows = sum(len(best_fit_decreasing(each, self.capacity)) for each in lengths) / len(looked)
         updates = self.mixture.size / conversations
+        content = f"{self.mixture.size:,} conversations"
         lines = [
             f"a step: {conversations:,.0f} conversations, {tokens:,.0f} tokens of which {learnt:,.0f} are learnt, packed into "
             f"{rows:,.1f} rows of {self.capacity:,} ({tokens / rows / self.capacity:.0%} full)",
-            f"a pass: {self.mixture.size:,} conversations, {updates:,.0f} updates; {steps:,} steps are "
-            f"{steps / updates:.2g} passes",
+            describe_pass(content, self.mixture.in_a_pass(self.store.tokens_by_source), updates, steps),
         ]
         if updates < FEW_UPDATES:
             option = "batch_conversations" if self.batch_tokens is None else "batch_tokens"
-            lines.append(f"few updates a pass: a smaller {option} gives more of them, each from fewer conversations")
+            lines.append(f"few steps a pass: a smaller {option} gives more of them, each from fewer conversations")
         return lines

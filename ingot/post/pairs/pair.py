@@ -133,6 +133,8 @@ class PairSource(PoolSource):
     """Steps of pairs. Within a step each pair has its own number in `chosen` and `rejected`, also one that comes twice:
     by a number of the pair itself its two copies would be added up as one longer pair."""
 
+    noun = "pairs"
+
     def draw(self, step: int) -> list[Sequence[TokenSequence]]:
         return number_groups(super().draw(step))
 
