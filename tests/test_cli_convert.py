@@ -111,6 +111,33 @@ def test_errors_are_messages_with_exit_code_2(run: Ingot) -> None:
     assert "Traceback" not in err
 
 
+@pytest.mark.parametrize("command", ["import", "export"])
+def test_a_folder_is_written_and_no_file(run: Ingot, command: str) -> None:
+    code, out, err = run(command, "theirs", "out.gguf")
+    assert (code, out) == (2, "")
+    assert err == (
+        "error: out.gguf: GGUF files are read here and not written; a folder would get this name\n"
+        "  fix: name a folder; llama.cpp's convert_hf_to_gguf.py makes a GGUF file of one that `ingot export` wrote\n"
+    )
+    assert (
+        "a folder would get this name\n  fix: name a folder, such as out\n"
+        in run(command, "theirs", "out.Safetensors")[2]
+    )
+    assert not list(Path().glob("out*"))
+
+
+def test_a_name_of_the_hub_says_how_to_fetch_it(run: Ingot) -> None:
+    code, out, err = run("chat", "SomeOrg/Some-Model.1B", "--prompt", "hello")
+    assert (code, out) == (2, "")
+    assert err.startswith(
+        "error: SomeOrg/Some-Model.1B: no checkpoint here\n  fix: if this is a model of the Hugging Face hub: "
+    )
+    assert "hf download SomeOrg/Some-Model.1B --local-dir Some-Model.1B" in err
+    Path("SomeOrg").mkdir()  # then it is a path
+    for path in ("SomeOrg/Some-Model.1B", "/Org/Model", "./Org", "../Org", "runs/mine/sft", "Model"):
+        assert "  fix: give a checkpoint folder" in run("chat", path, "--prompt", "hello")[2]
+
+
 def test_force_replaces_a_model_but_nothing_else(run: Ingot) -> None:
     assert run("export", "theirs", "out")[0] == 0
     assert run("import", "theirs", "out", "--force")[0] == 0

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import torch
 
-from ingot.checkpoints.checkpoint import CONFIG, open_model, write_checkpoint
+from ingot.checkpoints.checkpoint import CONFIG, GGUF, open_model, write_checkpoint
 from ingot.checkpoints.families.table import find_family
 from ingot.checkpoints.huggingface import HuggingFacePlan
 from ingot.checkpoints.stored_model import StoredModel, in_memory
@@ -28,6 +28,7 @@ from ingot.workspace.progress import Progress
 
 LARGEST_SHARD = 5_000_000_000
 MEGABYTE = 1_000_000
+WEIGHT_FILES = (".safetensors", ".bin", ".pt", ".pth")  # endings of files that hold weights alone
 RESERVE = 1.01  # of the disk: for headers, tokenizer and manifest
 
 
@@ -102,7 +103,16 @@ class Meter:
 
 
 def check_target(folder: Path, replace: bool) -> Path:
-    """Refuse what would be overwritten by accident."""
+    """Refuse the name of a file, since a folder is written, and what would be overwritten by accident."""
+    if folder.suffix.lower() == GGUF:
+        raise ArtifactError(
+            "GGUF files are read here and not written; a folder would get this name",
+            place=str(folder),
+            fix="name a folder; llama.cpp's convert_hf_to_gguf.py makes a GGUF file of one that `ingot export` wrote",
+        )
+    if folder.suffix.lower() in WEIGHT_FILES:
+        problem = "weights are written into a folder with their configuration; a folder would get this name"
+        raise ArtifactError(problem, place=str(folder), fix=f"name a folder, such as {folder.with_suffix('')}")
     if folder.exists():
         if not folder.is_dir() or (any(folder.iterdir()) and not (folder / CONFIG).exists()):
             raise ArtifactError(

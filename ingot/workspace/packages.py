@@ -38,6 +38,11 @@ def install_extra(extra: str) -> str:
     return shlex.join([*_pip(), *pinned, "-e", f"{_from_here(CLONE)}{group}"])
 
 
+def program(name: str) -> str:
+    """A program that a package has brought: it lies beside the Python that runs."""
+    return shlex.quote(str(_from_here(Path(sys.executable).with_name(name))))
+
+
 def _pip() -> list[str]:
     return [str(_from_here(Path(sys.executable))), "-m", "pip", "install"]
 
