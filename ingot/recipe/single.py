@@ -1,18 +1,19 @@
 """One kind of stage by itself: from a recipe, or from a plain file with just the stage's options.
 
 From a recipe, only its stages of that kind run; what they take from earlier stages must be finished. A plain file is a
-mapping without `stages:`; its keys are the options of the stage, plus `inputs`, `seed` and `name` if wanted.
+mapping without `stages:`; its keys are the options of the stage, plus `inputs`, `seed` and `name` if wanted. The options may
+stand below the stage's kind, as in a recipe: `curate:` and then its options.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from pathlib import Path
 from typing import Any
 
 from ingot.recipe.load import build_recipe
 from ingot.recipe.problems import Problems
-from ingot.recipe.read import Change, Changes, anchored, apply_changes, parse_changes, read_file, set_value
+from ingot.recipe.read import ROOT_KEYS, Change, Changes, anchored, apply_changes, parse_changes, read_file, set_value
 from ingot.recipe.recipe import Recipe
 from ingot.recipe.stages import STAGES, Table
 from ingot.recipe.tree import Node, to_node
@@ -38,8 +39,15 @@ def load_stage(
     parsed = parse_changes(changes, problems)
     problems.raise_if_any()
     if "stages" not in root.entries:
-        root = _as_recipe(root, kind, problems)
-        parsed = _below(kind, parsed)
+        own = table[kind].config().model_fields
+        if _lacks_stages(root, own, table):
+            parts = {key: node for key, node in root.entries.items() if key in ROOT_KEYS}
+            stages = {key: node for key, node in root.entries.items() if key not in ROOT_KEYS}
+            root = Node({**parts, "stages": Node(stages, root.place)}, root.place)
+        else:
+            _check_one_place(root, kind, own, problems)
+            root = _as_recipe(root, kind, problems)
+            parsed = [each if each.path[0] == kind and kind not in own else _below(kind, each) for each in parsed]
     root = apply_changes(root, parsed, problems)
     if seed is not None:
         root = set_value(root, ("seed",), Node(seed, f"--seed {seed}"), problems)
@@ -73,14 +81,31 @@ def make_stage(
     here = Path.cwd() / "command line"
     given = {"name": name, **options, "inputs": dict(inputs)} | ({} if seed is None else {"seed": seed})
     root = _as_recipe(anchored(to_node(given, "command line"), here.parent), kind, problems)
-    root = apply_changes(root, _below(kind, parse_changes(changes, problems)), problems)
+    parsed = [_below(kind, each) for each in parse_changes(changes, problems)]
+    root = apply_changes(root, parsed, problems)
     problems.raise_if_any()
     return build_recipe(root, here, problems, table)
 
 
-def _below(kind: str, changes: list[Change]) -> list[Change]:
-    """Changes of a stage's options as those of a recipe with this stage."""
-    return [each if each.path in RECIPE_PARTS else Change((kind, *each.path), each.value) for each in changes]
+def _lacks_stages(root: Node, own: Container[str], table: Table) -> bool:
+    """Whether a file is a recipe but for the line `stages:`: every key is a kind of stage, and none an option (`own`)."""
+    keys = [key for key in root.entries if key not in ROOT_KEYS]
+    return bool(keys) and all(key in table and key not in own for key in keys)
+
+
+def _check_one_place(root: Node, kind: str, own: Container[str], problems: Problems) -> None:
+    """Options below the stage's kind and others beside it: which of them are meant?"""
+    if kind in root.entries and kind not in own:
+        beside = [key for key in root.entries if key not in (*ROOT_KEYS, kind)]
+        place = root.entries[beside[0]].place
+        fix = f"put {', '.join(beside)} below `{kind}:`, or take that line away"
+        problems.add(f"{beside[0]} stands beside `{kind}:`, which holds the options of the stage", place=place, fix=fix)
+        problems.raise_if_any()
+
+
+def _below(kind: str, change: Change) -> Change:
+    """A change of a stage's options as that of a recipe with this stage."""
+    return change if change.path in RECIPE_PARTS else Change((kind, *change.path), change.value)
 
 
 def _as_recipe(options: Node, kind: str, problems: Problems) -> Node:

@@ -56,6 +56,38 @@ def test_from_plain_options(write: Write) -> None:
     assert read_json(result.folder / "run.json")["stages"][0]["inputs"] == {"documents": "elsewhere/documents"}
 
 
+@pytest.mark.parametrize("change", ["steps=3", "train.steps=3"])
+@pytest.mark.parametrize("above", ["", "train:\n  ", "name: tune\nseed: 0\ntrain:\n  "])
+def test_options_may_stand_below_their_kind(write: Write, above: str, change: str) -> None:
+    """As in a recipe, without its `stages:`; then changes are written as a recipe's, else either way."""
+    write("[]", "elsewhere/documents/content.json")
+    path = write(f"{above}optimizer: {{learning_rate: 3e-4}}\n", "tune.yaml")
+    if above and change == "steps=3":
+        with pytest.raises(RecipeError, match="no stage is named steps"):
+            single(path, "train", change, inputs={"documents": "elsewhere"})
+        change = "train.steps=3"
+    recipe, names = single(path, "train", change, inputs={"documents": "elsewhere"}, seed=4)
+    assert (recipe.name, recipe.seed, set(names)) == ("tune", 4, {"train"})
+    assert recipe.stages[0].config == toy.TrainConfig(steps=3, optimizer=toy.ToyOptimizer(learning_rate=3e-4))
+
+
+def test_stages_without_their_first_line_are_a_recipe(write: Write) -> None:
+    path = write("name: small\nmake:\ntrain: {steps: 2}\n")
+    recipe, names = single(path, "train")
+    assert ([stage.name for stage in recipe.stages], set(names)) == (["make", "train"], {"train"})
+    with pytest.raises(RecipeError, match=r"the recipe has no judge stage\n  fix: it has: make, train"):
+        single(path, "judge")
+
+
+def test_options_in_two_places(write: Write) -> None:
+    with pytest.raises(RecipeError) as caught:
+        single(write("train:\n  steps: 2\noptimizer: {}\n", "tune.yaml"), "train")
+    assert str(caught.value) == (
+        "tune.yaml:3: optimizer stands beside `train:`, which holds the options of the stage\n"
+        "  fix: put optimizer below `train:`, or take that line away"
+    )
+
+
 def test_the_recipe_in_a_stage_folder_can_be_run_again(write: Write) -> None:
     result = run_recipe(single(write(RECIPE), "train")[0], table=toy.TABLE)
     second = result.stages[3]
