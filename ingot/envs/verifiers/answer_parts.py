@@ -8,11 +8,16 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from ingot.envs.verifiers.answer_text import canonical, plain_number
+from ingot.envs.verifiers.answer_numbers import plain_number, spelled
+from ingot.envs.verifiers.answer_text import canonical
 
 TEXT_UNIT = re.compile(r"(.*[^\s\\^_({,])\s*\\text\{([^{}]*)\}(\^\{?[23]\}?)?", re.DOTALL)
 WORD_UNIT = re.compile(  # a word of three letters or more after a blank, so that 12xy stays a product
     r"(.*?\S)\s+([a-zA-Z]{3}[a-zA-Z./ ]*|sq [a-z ]+|[ckm]m|[km]g|m[ilL]|ft|in|lb|hr)(\^\{?[23]\}?)?", re.DOTALL
+)
+QUOTIENT_UNIT = re.compile(  # 3 m/s, 1.2 g/cm^3; the short names of units only, so that 3 x/y stays a quotient
+    r"(.*?\S)\s+((?:[ckm]?m|mi|ft|in|[km]?g|lb|m?L|mol|[NJWVA])(?:\^\{?[23]\}?)?/"
+    r"(?:s|min|h|hr|[ckm]?m|[km]?g|m?L|mol|ft)(?:\^\{?[23]\}?)?)()",
 )
 SIGN_UNIT = re.compile(r"(.+?)\s*(%|°|percent|degrees?)\s*([CF]?)", re.DOTALL)
 BASE = re.compile(r"(-?[0-9A-Fa-f,]+)_\{?(\d{1,2})\}?")
@@ -34,7 +39,10 @@ SAME_UNIT = {
     **dict.fromkeys(("degree", "°", "deg"), "°"),
 }
 NAME = re.compile(r"([A-Za-z](?:'|_\{?\w+\}?)?(?:\([a-z](?:,[a-z])*\))?)\s?(=|\\in(?![a-z]))")
-BRACKETS = {"(": ")", "[": "]", r"\{": r"\}"}
+BRACKETS = {"(": ")", "[": "]", r"\{": r"\}", r"\langle": r"\rangle"}
+POINTS = {("(", ")"), (r"\langle", r"\rangle")}
+COLUMN = re.compile(r"\\begin\{([pb]matrix)\}([^&]*)\\end\{\1\}")
+SCALES = {"hundred": 100, "thousand": 10**3, "million": 10**6, "billion": 10**9, "trillion": 10**12, "dozen": 12}
 
 
 @dataclass(frozen=True)
@@ -47,17 +55,20 @@ class Collection:
 
     @property
     def ordered(self) -> bool:
-        """Tuples, points and intervals; not sets, lists and unions."""
-        return self.opening in ("(", "[")
+        """Tuples, points, vectors and intervals; not sets, lists and unions."""
+        return self.opening in ("(", "[", r"\langle")
 
     def may_stand_for(self, reference: Collection) -> bool:
-        """The same brackets; a list may stand for a set, and the other way round, and without brackets for a tuple."""
+        """The same brackets; a list may stand for a set, a point for a vector, each also the other way round.
+
+        And a list without brackets for a tuple.
+        """
         brackets, expected = (self.opening, self.closing), (reference.opening, reference.closing)
         lists = {("", ""), (r"\{", r"\}")}
         return (
             brackets == expected
             or (brackets in lists and expected in lists)
-            or (brackets, expected) == (("", ""), ("(", ")"))
+            or ((brackets in POINTS or brackets == ("", "")) and expected in POINTS)
         )
 
 
@@ -68,19 +79,37 @@ def split_unit(text: str) -> tuple[str, str]:
     if match := SIGN_UNIT.fullmatch(text):
         return match[1], _unit(match[2]) + match[3]
     if match := TEXT_UNIT.fullmatch(text):
-        return match[1], _unit(match[2] + re.sub(r"\D", "", match[3] or ""))
-    if match := WORD_UNIT.fullmatch(text):
+        return _scaled(match[1], _unit(match[2] + re.sub(r"\D", "", match[3] or "")))
+    if match := QUOTIENT_UNIT.fullmatch(text) or WORD_UNIT.fullmatch(text):
         number, words, power = match.groups()
         if plain_number(number) is not None and not NO_UNITS.search(words):
-            return number, _unit(words + re.sub(r"\D", "", power or ""))
+            return _scaled(number, _unit(words + re.sub(r"\D", "", power or "")))
     return text, ""
 
 
+def digits_of(text: str) -> str:
+    """The digits of a number in a base, which may be letters: 3E8 is no power of ten there."""
+    return spelled(text.replace(",", "")).upper().lstrip("0")
+
+
+def _scaled(number: str, unit: str) -> tuple[str, str]:
+    """18 million people: 18,000,000 and their unit. Only a plain number is multiplied."""
+    scale, _, rest = unit.partition(" ")
+    if scale not in SCALES:
+        return number, unit
+    value = plain_number(number)
+    if value is None:
+        return f"{number}\\cdot {SCALES[scale]}", rest
+    value *= SCALES[scale]
+    return (str(value) if value.denominator == 1 else rf"\frac{{{value.numerator}}}{{{value.denominator}}}"), rest
+
+
 def _unit(text: str) -> str:
-    """One spelling: singular, short, "square" as a power."""
+    """One spelling: singular, short, "square" as a power. Small letters, but for the M of MW, which is not mW."""
+    text = re.sub(r"\bM(?=(?:[mgWJVNL]|Hz|Pa)\b)", "mega", text)
     words = [
         SAME_UNIT.get(word.removesuffix("s"), word.removesuffix("s"))
-        for word in re.findall(r"[a-z]+|[%°23]", text.lower())
+        for word in re.findall(r"[a-z]+|[%°23/]", text.lower())
     ]
     power = {"square": "2", "sq": "2", "cubic": "3", "cu": "3"}
     if words and words[0] in power:
@@ -103,14 +132,27 @@ def read_collection(text: str) -> Collection | None:
     union = _split(text, r"\cup")
     if union and len(union) > 1:
         return Collection(r"\cup", r"\cup", tuple(map(canonical, union)))
-    for opening in BRACKETS:
+    if (column := COLUMN.fullmatch(text)) and (items := [row.strip() for row in column[2].split(r"\\")])[1:]:
+        return Collection(r"\langle", r"\rangle", tuple(map(canonical, items))) if all(items) else None
+    for opening, its_closing in BRACKETS.items():
         for closing in BRACKETS.values():
-            if text.startswith(opening) and text.endswith(closing) and (opening == r"\{") == (closing == r"\}"):
+            mixed = opening in "([" and closing in ")]"  # a half-open interval
+            if text.startswith(opening) and text.endswith(closing) and (mixed or closing == its_closing):
                 items = _split(text[len(opening) : -len(closing)], ",")
                 if items and (len(items) > 1 or opening == r"\{"):
                     return Collection(opening, closing, tuple(map(canonical, items)))
     items = _split(text, ",")
     return Collection("", "", tuple(map(canonical, items))) if items and len(items) > 1 else None
+
+
+def without_parentheses(text: str) -> str:
+    """(42) is 42; (1,2) stays a point, and (x+1)(x-1) a product."""
+    while text.startswith("(") and text.endswith(")"):
+        inside = _split(text[1:-1], ",")
+        if inside is None or len(inside) != 1:
+            break
+        text = canonical(text[1:-1])
+    return text
 
 
 def _split(text: str, separator: str) -> list[str] | None:

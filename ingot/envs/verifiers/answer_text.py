@@ -1,14 +1,15 @@
-r"""The text of a mathematical answer: one spelling for many, exact numbers, and how large an answer may be.
+r"""The text of a mathematical answer: one spelling for many, and how large an answer may be.
 
 `canonical` writes what LaTeX shows alike in one way: $\dfrac12$. becomes \frac{1}{2}. It changes no meaning, so equal canonical
-texts are equal answers, and it is what all further reading begins with.
+texts are equal answers, and it is what all further reading begins with. Numbers: answer_numbers.py.
 """
 
 from __future__ import annotations
 
 import re
-from fractions import Fraction
 from functools import lru_cache
+
+from ingot.envs.verifiers.answer_numbers import spelled
 
 LENGTH_LIMIT = 300  # characters
 DEPTH_LIMIT = 20  # of brackets
@@ -17,10 +18,18 @@ EXPONENT_LIMIT = 10_000
 TOWER_LIMIT = 2  # exponents of exponents
 FACTORIAL_LIMIT = 10_000
 
+BLANKS = "\u00a0\u2009\u202f"  # that do not break a line, or are thin
 UNICODE = {
     **{"−": "-", "–": "-", "×": r"\times ", "·": r"\cdot ", "÷": "/", "π": r"\pi ", "∞": r"\infty ", "√": r"\sqrt "},
     **{"≤": r"\le ", "≥": r"\ge ", "∪": r"\cup ", "∈": r"\in ", "±": r"\pm ", "°": r"^\circ ", "²": "^2", "³": "^3"},
+    **{"≠": r"\ne ", "∅": r"\emptyset ", "ℝ": r"\mathbb{R}", "⟨": r"\langle ", "⟩": r"\rangle ", "…": r"\ldots "},
+    **dict.fromkeys(BLANKS, " "),
 }
+LABEL = re.compile(  # **Answer:** 5
+    r"(?:\\text(?:bf)?\{|[*_]*)\s*(?:the\s)?(?:final\s)?answer[*_]*\s*(?::|\bis\b:?)[*_\s]*\}?", re.IGNORECASE
+)
+RELATION = re.compile(r"[<>]|\\(?:le|ge|lt|gt|ne)")
+OR = re.compile(r",?\s*\\text\{\s*or\s*\}|,?\s+or\s+")
 ALIKE = (
     (re.compile(r"\\(?:displaystyle|textstyle|limits|!)(?![a-zA-Z])"), ""),
     (re.compile(r"\\(?:left|right|big|Big|bigg|Bigg)[lr]?(?![a-zA-Z])\s*\.?"), ""),
@@ -28,6 +37,12 @@ ALIKE = (
     (re.compile(r"\\[dt]binom(?![a-zA-Z])"), r"\\binom"),
     (re.compile(r"\\(?:leq|leqslant)(?![a-zA-Z])"), r"\\le "),
     (re.compile(r"\\(?:geq|geqslant)(?![a-zA-Z])"), r"\\ge "),
+    (re.compile(r"\\neq(?![a-zA-Z])"), r"\\ne "),
+    (re.compile(r"\\lt(?![a-zA-Z])"), "<"),
+    (re.compile(r"\\gt(?![a-zA-Z])"), ">"),
+    (re.compile(r"\\mathbb\s*R(?![a-zA-Z])|\\R(?![a-zA-Z])|\\Reals?(?![a-zA-Z])"), r"\\mathbb{R}"),
+    (re.compile(r"\\varnothing(?![a-zA-Z])"), r"\\emptyset "),
+    (re.compile(r"\\(?:dots|cdots|dotsc|dotsb)(?![a-zA-Z])|\.\.\."), r"\\ldots "),
     (re.compile(r"\\(?:text|textbf|textit|textrm|textnormal|mbox|mathrm|mathbf|mathit|operatorname)\s*\{"), r"\\text{"),
     (re.compile(r",?\s*\\text\{\s*(?:and|or)\s*\}|,?\s+(?:and|or)\s+"), ", "),
     (re.compile(r"\^\s*\{?\s*\\circ\s*\}?|\\degree(?![a-zA-Z])"), "°"),
@@ -38,13 +53,6 @@ ALIKE = (
 )
 ENVELOPES = (("$$", "$$"), ("$", "$"), (r"\(", r"\)"), (r"\[", r"\]"), ("**", "**"), (r"\boxed{", "}"), ("{", "}"))
 OPERAND = r"\s*(?:\{|(\\[a-zA-Z]+|[0-9a-zA-Z]))"
-INTEGER = r"(?:\d{1,3}(?:,\d{3})+|\d+)"
-NUMBER = re.compile(rf"([+-]?)(?:({INTEGER})?\.(\d+)|({INTEGER})\.?)", re.ASCII)
-FRACTION = re.compile(
-    rf"([+-]?)({INTEGER})??\s*(?:\\frac\{{([+-]?{INTEGER})\}}\{{([+-]?{INTEGER})\}}|([+-]?{INTEGER})/({INTEGER}))",
-    re.ASCII,
-)
-DECIMAL = re.compile(r"(?<![\w.])(\d*)\.(\d+)(?![\w.])", re.ASCII)
 WORDS = re.compile(r"\(?[A-Za-z][A-Za-z'.,\- ]*\)?", re.ASCII)
 POWER = re.compile(r"(\d*)[)}\s]*\^[\s{(+-]*(\d*)")
 FACTORIAL = re.compile(r"(\d*)[\s)}]*!")
@@ -59,13 +67,19 @@ def canonical(text: str) -> str:
     text = text.replace(r"\$", "").replace(r"\%", "%")
     text = re.sub(r",\s*\\!\s*(?=\d{3})", ",", text)  # 11,\! 111 is a number
     text = _unwrap(text.strip())
+    text = _unwrap(LABEL.sub("", text, count=1)) if LABEL.match(text) else text
+    text = text.removeprefix("=").lstrip().removeprefix("+")
+    if RELATION.search(text):
+        text = OR.sub(r"\\cup ", text)
     for pattern, replacement in ALIKE:
         text = pattern.sub(replacement, text)
     text = _braced(text.replace("$", ""))
     text = re.sub(r"\s+", " ", text).strip()
     text = re.sub(r"(?<![A-Za-z0-9}]) | (?![A-Za-z0-9(\\.])", "", text)  # a blank parts words and numbers only
     text = re.sub(r"^\\text\{([^{}a-zA-Z]*)\}$", r"\1", text)
-    return _unwrap(text)
+    text = re.sub(r"^\\\{\\\}$", r"\\emptyset", text)
+    text = re.sub(r"^<([^<>]*,[^<>]*)>$", r"\\langle \1\\rangle", text)
+    return spelled(_unwrap(text))
 
 
 def _unwrap(text: str) -> str:
@@ -130,35 +144,6 @@ def _closing(text: str, start: int) -> int:
     return len(text)
 
 
-def plain_number(text: str) -> Fraction | None:
-    """The exact value of a number that is written with digits: whole, decimal, fraction or mixed."""
-    if match := NUMBER.fullmatch(text):
-        sign, whole, decimals, integer = match.groups()
-        digits = (whole or integer or "0").replace(",", "")
-        value = Fraction(int(digits + (decimals or "")), 10 ** len(decimals or ""))
-        return -value if sign == "-" else value
-    if match := FRACTION.fullmatch(text):
-        sign, whole, *parts = match.groups()
-        top, bottom = (int(part.replace(",", "")) for part in parts if part is not None)
-        if bottom == 0 or (whole and (top < 0 or bottom < 0)):
-            return None
-        if whole and not re.search(r"\\frac|\s", text):  # 31/2 has no whole part
-            return None
-        value = Fraction(int((whole or "0").replace(",", ""))) + Fraction(top, bottom)
-        return -value if sign == "-" else value
-    return None
-
-
-def exact_decimals(text: str) -> str:
-    """Decimals as fractions, so that the library compares them exactly and does not round."""
-
-    def fraction(match: re.Match[str]) -> str:
-        whole, decimals = match.groups()
-        return rf"(\frac{{{int(whole + decimals)}}}{{{10 ** len(decimals)}}})"
-
-    return DECIMAL.sub(fraction, text)
-
-
 def is_words(text: str) -> bool:
     r"""Whether an answer is words (\text{…}, or three letters and more in a row) and not an expression."""
     bare = re.sub(r"\\text\{([^{}]*)\}", r"\1", text)
@@ -167,7 +152,7 @@ def is_words(text: str) -> bool:
 
 def too_long(text: str) -> bool:
     """Whether an answer is over the limits of length or depth, or has control characters."""
-    if len(text) > LENGTH_LIMIT or not all(sign.isprintable() or sign in "\n\t\r" for sign in text):
+    if len(text) > LENGTH_LIMIT or not all(sign.isprintable() or sign in "\n\t\r" + BLANKS for sign in text):
         return True
     depth = deepest = 0
     for sign in text:

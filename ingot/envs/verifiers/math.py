@@ -5,13 +5,15 @@ gives one answer: two boxes (or lines, or sentences) with different contents giv
 
     the same spelling         \dfrac12 and $\frac{1}{2}$.                 (answer_text.py)
     the same exact number     1,000 and 1000.0; 3/4 and 0.75; but 0.33 is not 1/3
+    a set in another form     x < 3 and (-\infty,3)                        (answer_intervals.py)
     a collection, by element  (1,2) in order; {1,2}, "1 and 2", 1 \pm 2, unions in any order; the kind of bracket counts
     the same expression       x^2+2x+1 and (x+1)^2: math-verify and SymPy, in a child process (children.py)
 
 Conventions. Decimals are exact in every expression. A number is answered by a number or one power: 17+25 is not 42, 2^{10} is
 1024. A unit, a percent sign, a degree sign and the base of a number may be missing on one side, but if both sides have one it
-must be the same: 50% is 50, and not 0.5. A name in front (x = 3, f(x) = …, x \in …) may be missing on one side. Case does not
-count in words. An answer over the size limits, or with control characters, is wrong.
+must be the same: 50% is 50, and not 0.5; but million is a number. A name in front (x = 3, f(x) = …, x \in …) may be missing on
+one side. x < 3 is (-\infty,3). Case counts in letters (\pi R^2), not in words. An answer over the size limits, or with control
+characters, is wrong.
 """
 
 from __future__ import annotations
@@ -19,8 +21,17 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 
-from ingot.envs.verifiers.answer_parts import Collection, read_collection, split_name, split_unit
-from ingot.envs.verifiers.answer_text import canonical, exact_decimals, is_words, plain_number, too_costly, too_long
+from ingot.envs.verifiers.answer_intervals import as_set
+from ingot.envs.verifiers.answer_numbers import exact_decimals, plain_number
+from ingot.envs.verifiers.answer_parts import (
+    Collection,
+    digits_of,
+    read_collection,
+    split_name,
+    split_unit,
+    without_parentheses,
+)
+from ingot.envs.verifiers.answer_text import canonical, is_words, too_costly, too_long
 from ingot.envs.verifiers.children import Children
 from ingot.envs.verifiers.errors import VerifierError
 
@@ -28,7 +39,9 @@ DEADLINE = 10.0  # seconds for a pair, most of them for a busy machine: a pair t
 BOX = re.compile(r"\\(?:boxed|fbox)\s*\{")
 BOX_LENGTH = 1000  # characters; a longer one would be over the size limits anyway
 LINE = re.compile(r"^[ \t]*####([^\n]*)$", re.MULTILINE)
-SENTENCE = re.compile(r"\b(?:the )?(?:final )?answer(?: is\b:?|:)", re.IGNORECASE)
+SENTENCE = re.compile(  # also **Answer:** 5
+    r"\b(?:the )?(?:final )?answer(?:\*\*)?(?: is\b:?|:)(?:\*\*(?=\s))?", re.IGNORECASE
+)
 SENTENCE_END = re.compile(r"\.\s+[A-Z]")
 NUMBER = re.compile(r"(?<![\w.,])-?(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?![\w]|[.,]\d)", re.ASCII)
 POWER = re.compile(r"-?[\d.]+(?:\s*(?:\\times|\\cdot|\*)\s*[\d.]+)?\^(?:\{-?\d+\}|\d)")
@@ -94,9 +107,17 @@ def _same(given: str, reference: str, same: Callable[[str, str], bool]) -> bool:
     (name, given_value), (reference_name, reference_value) = split_name(given), split_name(reference)
     if bool(name) != bool(reference_name) and "=" not in given_value + reference_value:
         given, reference = given_value, reference_value
+    if (r"\ldots" in given) != (r"\ldots" in reference):
+        return False  # the library leaves the dots out
+    (given, variable), (reference, reference_variable) = as_set(given), as_set(reference)
+    if variable and reference_variable and variable != reference_variable:
+        return False
     (given, unit), (reference, reference_unit) = split_unit(given), split_unit(reference)
     if unit and reference_unit and unit != reference_unit:
         return False
+    if "base" in unit + reference_unit:
+        return digits_of(given) == digits_of(reference)
+    given, reference = without_parentheses(given), without_parentheses(reference)
     if given == reference:
         return True
     if is_words(given) or is_words(reference) or re.fullmatch(r"\\text\{[^{}]*\}", reference):
@@ -105,13 +126,15 @@ def _same(given: str, reference: str, same: Callable[[str, str], bool]) -> bool:
     if number is not None and number == reference_number:
         return True  # also 1,234, which may be a list as well
     collection, reference_collection = read_collection(given), read_collection(reference)
+    if number is not None and reference_collection is None:
+        given, collection = given.replace(",", ""), None
     # 17+25 is no answer to what 17+25 is; 10^6 and 3 \times 10^6 are
     if reference_number is not None and collection is None:
         return bool(POWER.fullmatch(given)) and same(given, str(reference_number))
     if collection or reference_collection:
         if collection is None or reference_collection is None:
-            relation = any(sign in reference for sign in ("<", ">", r"\le", r"\ge"))
-            return relation and same(given, reference)  # 1 < x < 2 may be given as (1,2)
+            relation = any(sign in given + reference for sign in ("<", ">", r"\le", r"\ge"))
+            return relation and same(given, reference)  # |x| < 2 may be given as (-2,2), and the other way round
         return _same_collection(collection, reference_collection, same)
     return same(given, reference)
 
@@ -131,9 +154,12 @@ def _same_collection(given: Collection, reference: Collection, same: Callable[[s
 
 
 def _letters(text: str) -> str:
-    """Words without case, brackets and blanks; one letter, as of a multiple choice, keeps its case."""
+    """Words without case, brackets and blanks. Letters in the order of the alphabet (C, acf, xyz) are no word: they keep it."""
     bare = re.sub(r"\\text|[\s(){}.\-]", "", text)
-    return bare.casefold() if len(bare) > 1 else bare
+    letters = bare.replace(",", "")
+    folded, title = letters.casefold(), len(letters) > 1 and letters.istitle()
+    ordered = len(letters) <= 4 and not title and sorted(set(folded)) == list(folded)
+    return bare if ordered else bare.casefold()
 
 
 def _boxes(text: str) -> list[str] | None:
@@ -152,7 +178,8 @@ def _sentences(text: str) -> list[str]:
     """What follows "the answer is", to the end of the sentence or the line."""
     _, *rests = SENTENCE.split(text)
     lines = (rest[:BOX_LENGTH].lstrip().partition("\n")[0] for rest in rests)
-    return [SENTENCE_END.split(line, maxsplit=1)[0] for line in lines if line]
+    ends = (SENTENCE_END.split(line, maxsplit=1)[0] for line in lines if line)
+    return [end if end.count("**") % 2 == 0 else end.replace("**", "") for end in ends]  # **Answer: 5**
 
 
 def _closed(text: str, start: int) -> Iterator[str]:

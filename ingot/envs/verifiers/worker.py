@@ -27,9 +27,14 @@ Judge = Callable[[dict[str, Any]], dict[str, Any]]
 
 def math() -> Judge:
     """math-verify and SymPy: {"reference", "given"}, in canonical spelling, to {"same"}."""
-    from latex2sympy2_extended import NormalizationConfig
-    from math_verify import LatexExtractionConfig, parse, verify
-    from sympy import Expr, N
+    from latex2sympy2_extended import NormalizationConfig, latex2sympy2, symbols
+    from math_verify import LatexExtractionConfig, parse, parser, verify
+    from sympy import Expr, N, Symbol
+
+    # the library has no option for it: letters keep their case, and \Gamma is not \gamma
+    cased = latex2sympy2.ConversionConfig(lowercase_symbols=False)
+    parser.latex2sympy = functools.partial(latex2sympy2.latex2sympy, conversion_config=cased)
+    symbols.sympy_singleton_map.pop("Gamma")
 
     spelling = NormalizationConfig(basic_latex=True, units=False, malformed_operators=True, nits=False, boxed="none")
     config = LatexExtractionConfig(boxed_match_priority=-1, normalization_config=spelling)
@@ -38,12 +43,20 @@ def math() -> Judge:
         return parse(f"${text}$", [config], fallback_mode="no_fallback", parsing_timeout=None)
 
     def same(reference: list[Any], given: list[Any]) -> bool:
-        """The library's word; of two constants also their ratio, because it takes a difference below 1e-15 for nothing."""
-        if not verify(reference, given, timeout_seconds=None):
+        """The library's word, but for two things that it makes light of.
+
+        The case of a letter with an accent or a name (\\Delta), and the ratio of two constants: it takes a difference below 1e-15
+        for nothing.
+        """
+        if not verify(reference, given, timeout_seconds=None, allow_set_relation_comp=True):
             return False
         first, second = reference[0], given[0]
+        if isinstance(first, Symbol) and isinstance(second, Symbol):
+            return bool(first.name == second.name)
         if not (isinstance(first, Expr) and isinstance(second, Expr) and first.is_number and second.is_number):
             return True
+        if not (first.is_finite and second.is_finite):
+            return bool(first == second)
         if first.is_zero or second.is_zero:
             return bool(first.equals(second))
         return bool(abs(N(first / second - 1, 30)) < RATIO)
