@@ -150,6 +150,19 @@ def test_a_figure_names_a_benchmark_and_the_code_that_it_is_of() -> None:
         assert figure.commit in (ROOT / "README.md").read_text(encoding="utf-8"), name
 
 
+MEASURED = re.compile(r"\bH200\b|\b(x86|N1|CPU|quiet|busy) (cores?|threads?|time)\b")
+SPEED = re.compile(r"\d ?(ms|µs|tokens/s|MB/s|GB/s|TB/s|GiB|MiB|TFLOP/s|% MFU)\b|times as fast")
+DATED = re.compile(r"\d{4}-\d\d-\d\d, [0-9a-f]{8}\b")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=names(PAGES))
+def test_a_speed_has_its_date_and_commit(page: Path) -> None:
+    """A paragraph that says how fast something was on a machine says when, and of which code."""
+    paragraphs = re.split(r"\n\s*\n", page.read_text(encoding="utf-8"))
+    speeds = [each for each in paragraphs if MEASURED.search(each) and SPEED.search(each)]
+    assert not [each for each in speeds if not DATED.search(each)]
+
+
 def test_every_command_is_in_the_room_of_commands() -> None:
     """By a second way through the program than the tool's: typer's own registers."""
     page = (ROOT / "docs" / "rooms" / "cli.md").read_text(encoding="utf-8")
