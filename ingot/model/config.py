@@ -12,7 +12,7 @@ presets is a combination of these.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
 from typing import Any, Literal
 
@@ -97,7 +97,9 @@ class ModelConfig(Config):
     width: int = Field(gt=0, description="width of the residual stream")
     blocks: Mapping[str, BlockConfig] = Field(min_length=1, description="the kinds of layer, by name")
     layers: str = Field(description='which block each layer is: names, repeats and groups, as in "dense*3 (a*3 b)*12"')
-    context: int = Field(2048, gt=0, description="longest sequence that the model was trained on")
+    context: int = Field(
+        2048, gt=0, description="longest sequence that the model was trained on: in a new model its sequence_length"
+    )
     norm: NormConfig = Field(NormConfig(), description="the norms of the residual stream, of queries and of keys")
     tied_embeddings: bool = Field(True, description="the head uses the embedding matrix")
     embedding_scale: float = Field(1.0, description="factor on the embedding's output (Gemma: sqrt(width))")
@@ -153,6 +155,15 @@ class ModelConfig(Config):
         """The configuration of layer number `layer`."""
         return self.blocks[self.layer_names[layer]]
 
+    def rotates(self, *, whole: bool = False) -> bool:
+        """Whether any layer rotates its positions; with `whole`, one that sees the whole text."""
+        blocks = [self.block(layer) for layer in range(self.depth)]
+        blocks += [] if self.multi_token is None else [self.blocks[self.multi_token.block]]
+        mixers = [
+            mixer for block in {id(each): each for each in blocks}.values() for mixer in _rotating(block.model_dump())
+        ]
+        return any(_sees_all(mixer) or not whole for mixer in mixers)
+
     def with_rope_base(self, base: float) -> ModelConfig:
         """The same model with another θ in every layer that rotates (adjusted base frequency, arXiv 2309.16039)."""
         return self._with_mixers(lambda mixer: {"rope": {**mixer["rope"], "base": base}})
@@ -196,8 +207,18 @@ def _change_mixers(value: Any, change: Callable[[Mapping[str, Any]], Mapping[str
     if not isinstance(value, Mapping):
         return value
     changed = {key: _change_mixers(inner, change) for key, inner in value.items()}
-    rotates = "base" in (value.get("rope") or {})  # a mixer's; a block may be called `rope` too (SmolLM3)
-    return {**changed, **change(changed)} if rotates else changed
+    return {**changed, **change(changed)} if _is_rotating(value) else changed
+
+
+def _rotating(value: Any) -> Iterator[Mapping[str, Any]]:
+    if isinstance(value, Mapping):
+        yield from [value] if _is_rotating(value) else []
+        for inner in value.values():
+            yield from _rotating(inner)
+
+
+def _is_rotating(value: Mapping[str, Any]) -> bool:
+    return "base" in (value.get("rope") or {})  # a mixer's; a block may be called `rope` too (SmolLM3)
 
 
 def _sees_all(mixer: Mapping[str, Any]) -> bool:

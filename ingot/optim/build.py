@@ -21,6 +21,7 @@ from ingot.model.transformer import Transformer
 from ingot.optim.adamw import AdamW
 from ingot.optim.config import AdamWConfig, MuonConfig, OptimizerConfig
 from ingot.optim.groups import HEAD, decays, is_hidden_matrix, match_groups
+from ingot.optim.idle import idle_options
 from ingot.optim.muon import Muon
 from ingot.workspace.errors import RecipeError
 
@@ -29,6 +30,8 @@ Half = Literal["adamw", "muon"]
 
 def make_optimizer(model: Transformer, config: OptimizerConfig) -> AdamW:
     """The optimizer of the parameters that train, in as few groups as their rules allow."""
+    for problem, fix in idle_options(config, model.config):
+        raise RecipeError(problem, fix=fix)
     named = [(name, each) for name, each in model.named_parameters() if each.requires_grad]
     own_rules = match_groups(named, config.groups, model.elsewhere)
     listed: dict[tuple[Half, float, float], list[nn.Parameter]] = {}

@@ -157,6 +157,15 @@ class Piece(Config):
         return self
 
 
+OF_KINDS: dict[str, tuple[str, ...]] = {
+    "decay": ("wsd",),
+    "decay_shape": ("wsd",),
+    "final": ("wsd", "cosine"),
+    "milestones": ("multi_step",),
+}
+"""Options that some kinds of schedule do not use, and the kinds that do."""
+
+
 class ScheduleConfig(Config):
     """Learning rate over the steps, as a share of the peak: warmup, then the shape."""
 
@@ -185,6 +194,14 @@ class ScheduleConfig(Config):
         description="which part of the schedule this stage runs, if stages share one: [0, 0.65] and [0.65, 1] are one cosine "
         "in two stages",
     )
+
+    @model_validator(mode="after")
+    def _takes_its_own(self) -> ScheduleConfig:
+        for name, kinds in OF_KINDS.items():
+            if self.kind not in kinds:
+                those = " or ".join(kinds)
+                self.refuse(name, because=f"a {self.kind} schedule does not use it; leave it out, or choose {those}")
+        return self
 
     @model_validator(mode="after")
     def _fits(self) -> ScheduleConfig:

@@ -46,7 +46,7 @@ def clip_query_key(model: Transformer, max_logits: Mapping[int, Tensor], thresho
     """
     if not max_logits:
         return {}
-    clippable = {layer: logits_H for layer, logits_H in max_logits.items() if not _has_norms(model.config, layer)}
+    clippable = {layer: logits_H for layer, logits_H in max_logits.items() if _clippable(model.config, layer)}
     factors = {layer: _factors(logits_H, threshold) for layer, logits_H in clippable.items()}
     for module in model.modules():
         if isinstance(module, SoftmaxMixer) and module.layer in factors:
@@ -62,11 +62,11 @@ def _factors(logits_H: Tensor, threshold: float) -> Tensor:
     return torch.where((logits_H > threshold) & logits_H.isfinite(), threshold / logits_H, 1.0)
 
 
-def _has_norms(config: ModelConfig, layer: int) -> bool:
-    """Whether the attention of a layer has norms of queries and keys; layers beyond the last are of multi-token modules."""
+def _clippable(config: ModelConfig, layer: int) -> bool:
+    """Whether no norms bound the logits of a layer; layers beyond the last are of multi-token modules."""
     further = config.multi_token.block if config.multi_token is not None else ""
     mixer = (config.block(layer) if layer < config.depth else config.blocks[further]).mixer
-    return mixer is not None and mixer.bounds_logits
+    return mixer is not None and mixer.clippable
 
 
 def _scale(layer: Linear, parts: Sequence[tuple[Rows, Tensor]]) -> None:

@@ -172,7 +172,7 @@ def _model(
     model = _start(stage, recipe, models, look=look)
     if model is None or not isinstance(stage.config, PretrainConfig):
         return model
-    from ingot.train.start import changed_model  # here, because it imports all of training
+    from ingot.train.changes import changed_model  # here, because it imports torch
 
     return changed_model(model, stage.config)
 

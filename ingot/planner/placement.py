@@ -166,18 +166,17 @@ def legal_meshes(model: ModelConfig, config: PretrainConfig, gpus: int) -> Itera
                     {size for size in (NODE // tensor, NODE, 8 * NODE, data) if size and data % size == 0}
                 ):
                     for expert in (size for size in experts if (shard * context) % size == 0):
-                        yield from _schedules(
-                            model.depth,
-                            MeshConfig(
-                                replicate=data // shard,
-                                shard=shard,
-                                tensor=tensor,
-                                context=context,
-                                pipeline=pipeline,
-                                expert=expert,
-                                reshard_after_forward=pipeline == 1,  # a pipeline would gather again for every pass
-                            ),
+                        mesh = MeshConfig(
+                            replicate=data // shard,
+                            shard=shard,
+                            tensor=tensor,
+                            context=context,
+                            pipeline=pipeline,
+                            expert=expert,
                         )
+                        if pipeline > 1 and shard * context > 1:  # a pipeline would gather again for every pass
+                            mesh = mesh.model_copy(update={"reshard_after_forward": False})
+                        yield from _schedules(model.depth, mesh)
 
 
 def _schedules(depth: int, mesh: MeshConfig) -> Iterator[MeshConfig]:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from ingot.evals.config import VerdictConfig
 from ingot.recipe.branch import check_branches
+from ingot.recipe.changes import check_changes
 from ingot.recipe.declare import Declared, declare, expand, place_stages, read_seed
 from ingot.recipe.graph import resolve_inputs
 from ingot.recipe.in_loop import check_in_loop
@@ -53,6 +54,7 @@ def build_recipe(root: Node, path: Path, problems: Problems, table: Table, *, ab
     check_branches(declared, inputs, problems)
     check_in_loop(declared, inputs, problems)
     check_mixtures(declared, inputs, problems)
+    check_changes(declared, inputs, problems)
     problems.raise_if_any()
     stages = [
         RecipeStage(stage.name, stage.kind.kind, stage.config, stage.seed, inputs[stage.name], stage.written_as)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from ingot.model.count import count
 from ingot.model.record import reported_losses
+from ingot.train.config import TrainingConfig
 from ingot.train.float8 import SMALLEST, float8_layers
 from ingot.train.hardware import device_name, peak_flops
 from ingot.train.parallel.layout import AXES
@@ -51,13 +52,16 @@ class Start:
     groups: list[dict[str, Any]]  # of the optimizer
     untrained: tuple[str, ...] = ()  # parts that no loss reaches, and why
     noise_pass_tokens: int | None = None  # where a noise scale is asked for, and a step may have a single pass
+    idle_guard: str | None = None  # what is to be done about spikes, and why it cannot be in so few steps
 
     def lines(self) -> list[str]:
         """For the screen; the first says what is trained with what."""
         terms = [f"{name} × {' or '.join(f'{each:g}' for each in found)}" for name, found in self.terms.items()]
         what = f"{self.parameters:,} parameters on {self.device} in {self.precision}"
         first = f"{what}; loss = {', '.join(terms)}; from step {self.first_step}"
-        more = [*self.untrained, *self._float8(), *self._noise(), *(_group_line(group) for group in self.groups)]
+        idle = [] if self.idle_guard is None else [self.idle_guard]
+        more = [*self.untrained, *idle, *self._float8(), *self._noise()]
+        more += [_group_line(group) for group in self.groups]
         return [first, "; ".join(self._sizes()), *more]
 
     def _float8(self) -> list[str]:
@@ -135,6 +139,7 @@ def describe_start(trainer: Trainer, first: int) -> Start:
         peak_flops=None if peak is None else peak * ranks,
         expected_mfu=None if peak is None or expected is None else expected * flops / (peak * ranks),
         untrained=tuple(sorted({mixer.untrained for mixer in mixers if mixer is not None and mixer.untrained})),
+        idle_guard=_idle_guard(config),
         groups=[_group(group, names) for group in trainer.optimizer.param_groups],
         noise_pass_tokens=config.micro_batch_tokens
         if config.measure_noise and trainer.source.planned_tokens is None
@@ -147,6 +152,16 @@ def announce(start: Start, folder: StageFolder) -> None:
     for line in start.lines():
         folder.progress.say(line)
     write_json(folder.path / START, vars(start))
+
+
+def _idle_guard(config: TrainingConfig) -> str | None:
+    guards, known = config.guards, config.guards.window // 2
+    if guards.spike in ("off", "warn") or config.steps > known:
+        return None
+    return (
+        f"guards.spike: {guards.spike} does nothing in this run: it acts once half of guards.window ({guards.window} steps) is "
+        f"known, and there are {config.steps} steps; lower guards.window"
+    )
 
 
 def _group(group: dict[str, Any], names: dict[int, str]) -> dict[str, Any]:

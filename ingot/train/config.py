@@ -25,6 +25,12 @@ class ActivationsConfig(Config):
     )
     budget: float = Field(0.5, ge=0, le=1, description="share of the activations' memory that `budget` may keep")
 
+    @model_validator(mode="after")
+    def _has_a_budget(self) -> ActivationsConfig:
+        if self.keep != "budget":
+            self.refuse("budget", because=f"keep: {self.keep} has none; leave it out, or set keep: budget")
+        return self
+
 
 class TrainingConfig(Config):
     """Options that every training stage has."""
@@ -90,6 +96,15 @@ class TrainingConfig(Config):
             raise ValueError("lora: qk_clip shrinks weights, which are frozen here; leave it out")
         if self.lora.base != "float32" and self.precision == "float8":
             raise ValueError(f"lora: products in float8 need weights in float32, and base is {self.lora.base}")
+        return self
+
+    @model_validator(mode="after")
+    def _float8_fits(self) -> Self:
+        if self.precision != "float8":
+            self.refuse(
+                "float8_scaling",
+                because=f"nothing is multiplied in float8 (precision: {self.precision}); leave it out, or set precision: float8",
+            )
         return self
 
     @model_validator(mode="after")

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
 
-from pydantic import BaseModel, Field, model_validator
+from pydantic import BaseModel, Field, ModelWrapValidatorHandler, model_validator
 
 from ingot.model.config import ModelConfig
+from ingot.model.idle import check_written
 from ingot.model.mixers.indexer import SparseConfig
 from ingot.model.positions.config import Scaling
 from ingot.model.presets.data import tuples
@@ -82,6 +83,14 @@ class PretrainConfig(LanguageConfig):
                 "steps: leave one of them out"
             )
         return {**data, "steps": steps}
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _model_acts(cls, data: Any, handler: ModelWrapValidatorHandler[PretrainConfig]) -> PretrainConfig:
+        config = handler(data)
+        if isinstance(data, Mapping) and isinstance(data.get("model"), Mapping):
+            check_written(data["model"], config.sequence_length)
+        return config
 
     @model_validator(mode="after")
     def _consistent(self) -> PretrainConfig:

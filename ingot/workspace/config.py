@@ -35,15 +35,6 @@ class Config(BaseModel):
         within = {name: value._excluded() for name, value in self if isinstance(value, Config)}
         return {name: inner for name, inner in within.items() if inner} | dict.fromkeys(self.how, True)
 
-    def refuse_written(self, *options: str, because: str) -> None:
-        """Raise ValueError if one of these options, which would do nothing, was written; default values never trip it.
-
-        What builds a config of another's values passes on what was written alone (`model_dump(exclude_unset=True)`).
-        """
-        written = [name for name in options if name in self.model_fields_set]
-        if written:
-            raise ValueError(f"{', '.join(written)}: {because}")
-
     def outside(self) -> dict[str, str]:
         """Fingerprints by name of what the work reads besides this config and its inputs.
 
@@ -68,6 +59,11 @@ class Config(BaseModel):
             if name in self.model_fields_set
             and getattr(self, name) != fields[name].get_default(call_default_factory=True)
         ]
+
+    def refuse(self, *options: str, because: str) -> None:
+        """Raise ValueError if one of these options, which would do nothing, was chosen."""
+        if idle := self.chosen(*options):
+            raise ValueError(f"{', '.join(idle)}: {because}")
 
 
 def content_hash(value: Any, digits: int = 12) -> str:

@@ -94,3 +94,14 @@ def test_width_changes_the_rates_of_muon_as_its_scale_demands() -> None:
     assert rms["embedding.weight"]["peak_lr"] == rms["output.weight"]["peak_lr"] == 0.02
     by_adamw = rules(wide, muon(groups=[{"match": name, "optimizer": "adamw"}]))
     assert by_adamw[name]["peak_lr"] == pytest.approx(0.005)
+
+
+def test_options_that_do_nothing_to_a_model_are_refused() -> None:
+    """As for a checkpoint that no recipe says the model of; a recipe is refused when it is read."""
+    tied = Transformer(config(attention(), tied_embeddings=True))
+    with pytest.raises(RecipeError, match=r"optimizer\.head: muon updates a head of its own"):
+        make_optimizer(tied, muon(head="muon"))
+    normed = Transformer(config(attention(query_key_norm="head")))
+    with pytest.raises(RecipeError, match=r"optimizer\.qk_clip: there is nothing to clip"):
+        make_optimizer(normed, AdamWConfig(qk_clip=100))
+    make_optimizer(small(), muon(head="muon", split_heads=True, qk_clip=100))

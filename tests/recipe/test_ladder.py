@@ -11,8 +11,8 @@ import pytest
 from ingot.model.mixers.attention import AttentionConfig
 from ingot.optim.schedule import learning_rate_share
 from ingot.recipe.load import load_recipe
+from ingot.train.changes import changed_model
 from ingot.train.pretrain_config import PretrainConfig
-from ingot.train.start import changed_model
 
 PAGE = Path(__file__).parents[2] / "docs" / "methods" / "context-extension.md"
 START = """

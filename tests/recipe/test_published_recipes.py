@@ -32,8 +32,8 @@ from ingot.recipe.graph import SHARDS_INDEX
 from ingot.recipe.load import load_recipe
 from ingot.recipe.recipe import FromStage, Recipe
 from ingot.tokens.shards import INDEX_FILE
+from ingot.train.changes import changed_model
 from ingot.train.pretrain_config import PretrainConfig
-from ingot.train.start import changed_model
 from ingot.workspace.errors import RecipeError
 
 ROOT = Path(__file__).parents[2] / "recipes"

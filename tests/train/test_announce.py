@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 import torch
@@ -100,6 +101,20 @@ def test_float8_that_changes_nothing_is_seen(
     make_trainer(folder, model=model, steps=1, precision="float8").run()
     start = read_json(folder.path / START)
     assert (start["precision"], said in listener.lines) == (precision, True), listener.lines
+
+
+SKIP = {"spike": "skip", "window": 8}
+
+
+@pytest.mark.parametrize(("guards", "steps", "idle"), [(SKIP, 4, True), (SKIP, 5, False), ({}, 1, False)])
+def test_a_guard_that_cannot_act_in_so_few_steps_is_announced(
+    guards: dict[str, Any], steps: int, idle: bool, folder: StageFolder, listener: Listener
+) -> None:
+    """Rules wait until half of their window is known: the first step that can be skipped is number window / 2."""
+    make_trainer(folder, steps=steps, guards=guards).run()
+    said = "guards.spike: skip does nothing in this run: it acts once half of guards.window (8 steps) is known"
+    assert any(line.startswith(said) for line in listener.lines) == idle
+    assert bool(read_json(folder.path / START)["idle_guard"]) == idle
 
 
 @pytest.mark.parametrize(("rows", "measured"), [(1, True), (8, False)])

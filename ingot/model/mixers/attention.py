@@ -141,8 +141,8 @@ class AttentionConfig(MixerConfig):
         return {"heads": self.heads, "key_value_heads": self.key_value_heads}
 
     @property
-    def bounds_logits(self) -> bool:
-        return self.query_key_norm != "none"
+    def clippable(self) -> bool:
+        return self.query_key_norm == "none"
 
     def describe(self) -> str:
         grouped = "" if self.heads == self.key_value_heads else f"/{self.key_value_heads}"

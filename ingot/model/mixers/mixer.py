@@ -73,8 +73,8 @@ class MixerConfig(Config):
         return {}
 
     @property
-    def bounds_logits(self) -> bool:
-        """Whether norms of queries and keys bound the attention logits, so that QK-clip leaves the layer alone."""
+    def clippable(self) -> bool:
+        """Whether QK-clip can act: there are attention logits, and no norms of queries and keys bound them."""
         return False
 
     @property

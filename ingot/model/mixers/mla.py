@@ -126,6 +126,10 @@ class MlaConfig(MixerConfig):
         return self.sparse is not None and self.sparse.shared
 
     @property
+    def clippable(self) -> bool:
+        return True
+
+    @property
     def untrained(self) -> str:
         idle = self.sparse is not None and not self.sparse.shared and not self.sparse.loss
         return "the indexer of sparse attention does not train: mixer.sparse.loss is 0" if idle else ""

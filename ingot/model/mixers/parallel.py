@@ -64,8 +64,8 @@ class ParallelConfig(MixerConfig):
         return self.attention.divided
 
     @property
-    def bounds_logits(self) -> bool:
-        return self.attention.bounds_logits
+    def clippable(self) -> bool:
+        return self.attention.clippable
 
 
 class Parallel(Mixer):

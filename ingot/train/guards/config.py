@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from ingot.workspace.config import Config
 
@@ -40,3 +40,15 @@ class GuardsConfig(Config):
         5.0, gt=0, description="warn when MaxVio (largest load / mean − 1) stays above this"
     )
     heartbeat_seconds: float = Field(10.0, gt=0, description="at most this long between two writes of heartbeat.json")
+
+    @model_validator(mode="after")
+    def _acts(self) -> GuardsConfig:
+        if self.spike == "off":
+            self.refuse(
+                "spike_sigmas",
+                "spike_score",
+                because="spikes are not looked for (spike: off); leave it out, or set spike",
+            )
+        if self.spike != "rewind":
+            self.refuse("rewinds", because=f"spike: {self.spike} never rewinds; leave it out, or set spike: rewind")
+        return self

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from ingot.workspace.config import Config
 
@@ -30,3 +30,24 @@ class MeshConfig(Config):
     reshard_after_forward: bool = Field(
         True, description="FSDP: free gathered weights after a block's forward pass (less memory, one more gather)"
     )
+
+    @model_validator(mode="after")
+    def _has_its_axes(self) -> MeshConfig:
+        if self.context == 1:
+            self.refuse("context_method", because="no row is divided (context: 1); set context, or leave it out")
+        if self.pipeline == 1:
+            self.refuse(
+                "pipeline_schedule",
+                "pipeline_stages",
+                because="layers are not divided (pipeline: 1); set pipeline, or leave it out",
+            )
+        if self.shard * self.context == 1:
+            self.refuse(
+                "reshard_after_forward", because="no weights are gathered (shard: 1); set shard, or leave it out"
+            )
+        if (self.pipeline_schedule == "interleaved") != (self.pipeline_stages > 1):
+            raise ValueError(
+                f"pipeline_schedule {self.pipeline_schedule} with pipeline_stages {self.pipeline_stages}: interleaved needs at "
+                "least 2 stages per rank, 1f1b has one"
+            )
+        return self

@@ -26,7 +26,7 @@ from ingot.tokens.batch import Batch
 from ingot.train.logprobs import run_model, score_states
 from ingot.train.parallel.layout import AXES, Layout
 from ingot.train.parallel.shard import reduce_over_copies
-from ingot.train.parallel.stages import StagedTransformer, stages_per_rank
+from ingot.train.parallel.stages import StagedTransformer
 from ingot.train.parallel.timetable import Action, timetable
 from ingot.train.passes import Objective, Passes, Sums
 from ingot.train.terms import NOTHING_MORE, Scored, Wants
@@ -86,7 +86,7 @@ class PipelinePasses(Passes):
             reduce_over_copies(self.model, action.micro == len(here) - 1)
             return self._backward(*open_passes.pop(key), given)
 
-        for slot in timetable(self.ranks, stages_per_rank(self.layout.config), len(here)):
+        for slot in timetable(self.ranks, self.layout.config.pipeline_stages, len(here)):
             action = slot[self.rank]
             made = None if action is None else compute(action)
             self.transfers.exchange(slot, made, lambda micro: self._empty(here[micro], self.layout.size("context")))

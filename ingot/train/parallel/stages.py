@@ -27,7 +27,6 @@ from ingot.model.context_parallel import ContextParallel
 from ingot.model.count import count
 from ingot.model.record import Record
 from ingot.model.transformer import Transformer
-from ingot.train.parallel.config import MeshConfig
 from ingot.train.parallel.layout import Layout
 from ingot.workspace.errors import RecipeError
 
@@ -64,7 +63,7 @@ class StagedTransformer(Transformer):
 def cut_into_stages(model: Transformer, layout: Layout) -> None:
     """Leave this rank's stages in `model`, which becomes a StagedTransformer; done in place."""
     ranks, rank = layout.size("pipeline"), layout.rank("pipeline")
-    stages = ranks * stages_per_rank(layout.config)
+    stages = ranks * layout.config.pipeline_stages
     ranges = divide_layers(model.config, stages)
     first, last, whole = rank == 0, rank == ranks - 1, set(model.state_dict())
     ends_share = model.config.tied_embeddings or model.multi_token is not None
@@ -90,18 +89,6 @@ def cut_into_stages(model: Transformer, layout: Layout) -> None:
     assert isinstance(model, StagedTransformer)
     model.layers, model.stages, model.ends_share = own, stages, ends_share
     model.elsewhere = frozenset(whole - set(model.state_dict()))
-
-
-def stages_per_rank(mesh: MeshConfig) -> int:
-    """How many stages a rank holds."""
-    interleaved = mesh.pipeline_schedule == "interleaved"
-    if interleaved != (mesh.pipeline_stages > 1):
-        raise RecipeError(
-            f"pipeline_schedule {mesh.pipeline_schedule} with pipeline_stages {mesh.pipeline_stages}",
-            place="mesh.pipeline_stages",
-            fix="interleaved needs at least 2 stages per rank, 1f1b has one",
-        )
-    return mesh.pipeline_stages
 
 
 def divide_layers(config: ModelConfig, stages: int) -> tuple[range, ...]:
