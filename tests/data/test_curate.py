@@ -117,7 +117,7 @@ def test_what_comes_out(curated: Curated) -> None:
     good = (curated.corpus / "articles.jsonl").read_bytes().removesuffix(b"{broken\n")
     problems = {row["place"].removeprefix("mine:"): row["rule"] for row in problems_of(stage_folder)}
     assert problems == {
-        "huge.txt": "too long",
+        "huge.html": "too long",
         "binary.txt": "NUL",
         "latin.txt": "not UTF-8",
         f"articles.jsonl@{len(good)}": "not JSON",

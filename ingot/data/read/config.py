@@ -28,7 +28,10 @@ class SourceConfig(Config):
 
     name: str = Field(description="the `source` column of its documents, and the beginning of ids made here")
     max_document_bytes: int = Field(
-        default=10_000_000, gt=0, description="a longer file, line or record is skipped, counted and named"
+        default=10_000_000,
+        gt=0,
+        description="a longer file, line or record is skipped, counted and named; a longer text file (also Markdown and "
+        "reStructuredText) is cut as by `cut_at`, into documents of at most that size",
     )
     bad_text: Literal["repair", "drop"] = Field(
         default="repair",
@@ -108,7 +111,7 @@ class FilesSource(RowsSource):
         ge=1000,
         description="a text file (also Markdown and reStructuredText) longer than so many bytes becomes several documents of "
         "about that size, cut at empty lines or ends of lines, so that a part of a single long text can be held out; "
-        "`max_document_bytes` is of these then (null: a file is one document)",
+        "`max_document_bytes` is of these then (null: a file of at most `max_document_bytes` is one document)",
     )
 
 

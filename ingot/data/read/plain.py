@@ -1,7 +1,9 @@
 """Reads files with one document each: plain text, Markdown, reStructuredText, HTML, source code.
 
 A source may have long texts cut into several documents (`cut_at`): between 0.5 and 1.5 times that size each, cut behind the
-last empty line, else the last line end, else the last blank of the first `cut_at` bytes. Put together they are the file.
+last empty line, else the last line end, else the last blank of the first `cut_at` bytes. A text longer than
+`max_document_bytes` is always cut, into documents of at most that size. Put together they are the file. No more of it is
+held in memory than one of them.
 """
 
 from __future__ import annotations
@@ -42,33 +44,38 @@ def read_text(piece: Piece, source: SourceConfig, problems: Problems) -> Iterato
         known["kind"] = "code"
     if isinstance(source, PythonSource):
         known["source"] = f"{source.name}-text"
-    if isinstance(source, FilesSource) and source.cut_at is not None:
-        yield from read_passages(piece, source, source.cut_at, known, problems)
+    if isinstance(source, FilesSource):
+        yield from read_passages(piece, source, known, problems)
         return
     text = file_text(piece, source, problems)
     if text is not None:
         yield Document(piece.identity, text, known)
 
 
-def read_passages(
-    piece: Piece, source: SourceConfig, size: int, known: dict[str, str], problems: Problems
-) -> Iterator[Document]:
-    """A text file in documents of about `size` bytes; the first has the file's id, the others ID#2, ID#3 …"""
+def read_passages(piece: Piece, source: FilesSource, known: dict[str, str], problems: Problems) -> Iterator[Document]:
+    """A text file in documents of bounded size; the first has the file's id, the others ID#2, ID#3 …"""
+    longest = source.max_document_bytes
+    size, most = (
+        (max(1, longest * 2 // 3), longest) if source.cut_at is None else (source.cut_at, source.cut_at * 3 // 2)
+    )
+    number = 0
     with opened(piece.path) as file:
-        for number, raw in enumerate(passages(chunks(file, compression_of(piece.path)), size), 1):
+        for number, raw in enumerate(passages(chunks(file, compression_of(piece.path)), size, most), 1):
             identity = piece.identity if number == 1 else f"{piece.identity}#{number}"
             text = decoded(raw, identity, source, problems)
             if text is not None:
                 yield Document(identity, text, dict(known))
+    if number == 0:
+        problems.add(piece.identity, "empty")
 
 
-def passages(found: Iterator[bytes], size: int) -> Iterator[bytes]:
-    """The bytes of a stream of text in pieces of 0.5 to 1.5 times `size`; the last may be shorter."""
+def passages(found: Iterator[bytes], size: int, most: int) -> Iterator[bytes]:
+    """The bytes of a stream of text in pieces of half to all of `size`; the last may be shorter, or have up to `most`."""
     waiting = b""
     for chunk in found:
         waiting += chunk
         start = 0
-        while len(waiting) - start > 1.5 * size:
+        while len(waiting) - start > most:
             end = _cut(waiting, start, size)
             yield waiting[start:end]
             start = end
@@ -84,8 +91,13 @@ def _cut(text: bytes, start: int, size: int) -> int:
         found = text.rfind(border, earliest, latest)
         if found >= 0:
             return found + len(border)
-    inside = (at for at in range(latest, latest - 4, -1) if text[at] & 0xC0 != 0x80)  # where a character begins
+    inside = (at for at in range(latest, max(start, latest - 4), -1) if _may_cut(text, at))
     return next(inside, latest)  # else it is no UTF-8
+
+
+def _may_cut(text: bytes, at: int) -> bool:
+    """Whether a character begins there, and no line end is torn into two."""
+    return text[at] & 0xC0 != 0x80 and text[at - 1 : at + 1] != b"\r\n"
 
 
 def read_html(piece: Piece, source: SourceConfig, problems: Problems) -> Iterator[Document]:

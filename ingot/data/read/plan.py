@@ -61,7 +61,7 @@ def splits(source: SourceConfig, max_bytes: int | None = None) -> list[Split]:
 def plan(source: SourceConfig, max_bytes: int | None = None, split_bytes: int = SPLIT_BYTES) -> SourceSplits:
     """Find the files, cut them, choose within the budget, put small ones together."""
     pieces, others = found_in(source, split_bytes)
-    taken = pieces if max_bytes is None else select(pieces, max_bytes)
+    taken = pieces if max_bytes is None else select(pieces, max_bytes, longest_text(source))
     paths = {piece.path for piece in pieces}
     left_out = len(paths) - len({piece.path for piece in taken})
     size = sum(piece.size for piece in pieces)
@@ -154,8 +154,14 @@ def row_groups(whole: Piece, split_bytes: int) -> list[Piece]:
     return pieces
 
 
-def select(pieces: Sequence[Piece], budget: int) -> list[Piece]:
-    """The pieces to read: by hash of the path, until their sizes reach `budget`.
+def longest_text(source: SourceConfig) -> int | None:
+    """The size from which a text file becomes several documents; None where it does not."""
+    return (source.cut_at or source.max_document_bytes) if isinstance(source, FilesSource) else None
+
+
+def select(pieces: Sequence[Piece], budget: int, longest: int | None = None) -> list[Piece]:
+    """The pieces to read: by hash of the path, until their sizes reach `budget`. Of files of rows, and of a text longer than
+    `longest`, which becomes several documents, the first of them.
 
     What is prose by its type and the rest (Python files, files of rows) get half of it each, and what the other half
     leaves over: a few programs have less prose than a budget, an environment full of packages has more than a small one.
@@ -171,7 +177,8 @@ def select(pieces: Sequence[Piece], budget: int) -> list[Piece]:
             if share <= 0:
                 break
             piece = pieces[index]
-            if piece.format not in ONE_DOCUMENT and piece.size > share:
+            cut = longest is not None and piece.format == "text" and piece.size > longest
+            if (cut or piece.format not in ONE_DOCUMENT) and piece.size > share:
                 piece = replace(piece, limit=share)
             taken[index] = piece
             share -= piece.size

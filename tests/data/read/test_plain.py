@@ -8,6 +8,8 @@ import os
 import pickle
 import random
 import tarfile
+import tempfile
+import tracemalloc
 import zipfile
 from pathlib import Path
 
@@ -22,6 +24,8 @@ from ingot.data.read.find import format_of
 from ingot.data.read.http import decode_page
 from ingot.data.read.plain import passages
 from ingot.data.read.plan import pieces_of, plan, select, splits
+from ingot.data.read.problem import Problems
+from ingot.data.read.read import found_in
 from ingot.data.read.split import Piece
 from ingot.workspace.errors import DataError
 from tests.data.read.reading import read_all, texts
@@ -47,7 +51,9 @@ def test_files_of_every_kind(tmp_path: Path) -> None:
     (tmp_path / "c.html").write_bytes(b"<meta charset=latin1><p>caf\xe9")
     (tmp_path / "d.png").write_bytes(b"\x89PNG")
     (tmp_path / "empty.md").write_text(" \n")
+    (tmp_path / "nothing.md").write_bytes(b"")
     (tmp_path / "long.txt").write_text("x" * 2000)
+    (tmp_path / "long.html").write_text("x" * 2000)
     (tmp_path / "nul.txt").write_bytes(b"a\0b")
     (tmp_path / "bad.txt").write_bytes(b"caf\xe9 au lait")
     (tmp_path / "gone.txt").symlink_to(tmp_path / "nowhere")
@@ -58,11 +64,14 @@ def test_files_of_every_kind(tmp_path: Path) -> None:
         "s:bad.txt": "caf\ufffd au lait",
         "s:c.html": "<meta charset=latin1><p>café",
         "s:deep/b.py": "x = 1\n",
+        "s:long.txt": "x" * 666,
+        "s:long.txt#2": "x" * 666,
+        "s:long.txt#3": "x" * 668,
         "s:nul.txt": "ab",
     }
     assert rows["s:deep/b.py"]["kind"] == "code"
     assert rows["s:c.html"]["mime"] == "text/html"
-    assert problems.dropped == {"empty": 1, "too long": 1, "cannot be opened": 1}
+    assert problems.dropped == {"empty": 2, "too long": 1, "cannot be opened": 1}
     assert problems.repaired == {"NUL": 1, "not UTF-8": 1}
 
 
@@ -95,15 +104,64 @@ def test_a_long_text_is_cut_at_empty_lines(tmp_path: Path) -> None:
 def test_passages_put_together_are_the_text(parts: list[str], size: int, chunk: int) -> None:
     """However the stream comes in chunks; no character is torn."""
     raw = "".join(parts).encode()
-    found = list(passages((raw[start : start + chunk] for start in range(0, len(raw), chunk)), size))
+    found = list(passages((raw[start : start + chunk] for start in range(0, len(raw), chunk)), size, size * 3 // 2))
     assert b"".join(found) == raw
     assert all(piece.decode() for piece in found)
     assert all(len(piece) <= 1.5 * size for piece in found) and all(len(piece) >= size // 2 - 3 for piece in found[:-1])
-    assert found == list(passages(iter([raw]), size))
+    assert found == list(passages(iter([raw]), size, size * 3 // 2))
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_a_text_longer_than_a_document_may_be_is_read_in_pieces(tmp_path: Path, end: str) -> None:
+    """Cut at ends of paragraphs, without a letter lost, and with no more of it in memory than a piece."""
+    rows = [f"Paragraph {number}: {'wörds ' * (number % 90)}{end}the end.{end}{end}" for number in range(12_000)]
+    raw = "".join(rows).encode()
+    (tmp_path / "long.txt").write_bytes(raw)
+    source = FilesSource(files=str(tmp_path), name="s", max_document_bytes=200_000)
+    assert len(raw) > 3_000_000
+    table, problems = read_all(source)
+    assert table.column("id").to_pylist() == [f"s:long.txt{f'#{n}' if n > 1 else ''}" for n in range(1, len(table) + 1)]
+    assert "".join(texts(table)) == raw.decode().replace("\r\n", "\n")
+    assert all(text.startswith("Paragraph ") and text.endswith("the end.\n\n") for text in texts(table))
+    assert all(len(text.encode()) <= source.max_document_bytes for text in texts(table))
+    assert not problems.dropped and not problems.repaired
+    (tmp_path / "long.txt").unlink()
+    (tmp_path / "long.txt.gz").write_bytes(gzip.compress(raw, 1))
+    [split] = splits(source)
+    tracemalloc.start()
+    documents = sum(1 for _ in found_in(split, source, Problems()))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert documents == len(table) and peak < 2_000_000
+
+
+def test_the_budget_cuts_a_long_text(tmp_path: Path) -> None:
+    (tmp_path / "long.md").write_text("One line of it.\n\n" * 10_000)
+    table, problems = read_all(FilesSource(files=str(tmp_path), cut_at=1000), max_bytes=20_000)
+    assert 20_000 <= sum(map(len, texts(table))) < 21_000
+    assert problems.dropped == {"budget": 1}
+
+
+@given(
+    st.lists(st.sampled_from(["a", "é", "文", " ", "\n", "\n\n", "\r\n", "\r", "word " * 3]), min_size=1, max_size=99),
+    st.integers(8, 40),
+)
+def test_documents_put_together_are_the_text(parts: list[str], longest: int) -> None:
+    """Line ends that are two bytes included; a piece of white space alone is counted, not kept."""
+    raw = "".join(parts).encode()
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / "a.txt").write_bytes(raw)
+        table, problems = read_all(FilesSource(files=folder, max_document_bytes=longest))
+    lost = "".join(each.text for each in problems.samples)
+    whole = raw.decode().replace("\r\n", "\n").replace("\r", "\n")
+    assert set(problems.dropped) <= {"empty"} and not lost.strip()
+    if not problems.dropped:
+        assert "".join(texts(table)) == whole
+    assert "".join("".join(texts(table)).split()) == "".join(whole.split())
 
 
 def test_passages_of_bytes_that_are_no_text() -> None:
-    assert [len(piece) for piece in passages(iter([b"\x80" * 100]), 30)] == [30, 30, 40]
+    assert [len(piece) for piece in passages(iter([b"\x80" * 100]), 30, 45)] == [30, 30, 40]
 
 
 def test_explicit_format(tmp_path: Path) -> None:
