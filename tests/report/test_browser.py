@@ -267,3 +267,23 @@ def test_metrics_called_like_parts_of_javascript(open_page: Open, tmp_path: Path
     page = open_page(build(tmp_path))
     assert page.locator(".chart-card").count() == 4
     assert page.locator(".chart path.line").count() == 5
+
+
+def test_a_number_that_never_changes_is_a_line_of_text(open_page: Open, tmp_path: Path) -> None:
+    """A dozen flat lines between the curves of a run hide the others; their values are kept, and the charts to be opened."""
+    for folder, value in (("sft-1", 0.0), ("rl-2", 2.0)):
+        (tmp_path / folder).mkdir()
+        rows = [{"step": step, "loss": value + step, "dropped_groups": 0, "rate": value} for step in range(5)]
+        (tmp_path / folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    stages = [{"name": "sft", "folder": "sft-1"}, {"name": "rl", "folder": "rl-2"}]
+    (tmp_path / "run.json").write_text(json.dumps({"name": "flat", "stages": stages}))
+    page = open_page(build(tmp_path))
+    visible = page.locator(".chart-card:visible")
+    assert sorted(card.get_attribute("data-metric") for card in visible.all()) == ["loss", "rate"], (
+        "0 and 2 are no one value"
+    )
+    folded = page.locator("details.still")
+    assert folded.locator("summary").inner_text() == "1 number that never changed: Groups dropped for age: 0"
+    folded.locator("summary").click()
+    page.locator("[data-metric=dropped_groups] svg.chart").wait_for()
+    assert page.locator("[data-metric=dropped_groups] path.line").count() == 2

@@ -145,7 +145,21 @@ function renderCurves() {
     );
     return { metric, chart, card, enlarge, note };
   });
-  grid.append(...cards.map(({ card }) => card));
+  // What has one value in all stages says nothing as a curve: its name and value, and the chart for who asks.
+  const still = new Map(names.map((metric) => [metric, onlyValue(stages, metric)]).filter(([, value]) => value !== null));
+  const stillGrid = h("div", { class: "charts" });
+  for (const { metric, card } of cards) (still.has(metric) ? stillGrid : grid).append(card);
+  const folded = h(
+    "details",
+    { class: "still", on: { toggle: () => draw() } },
+    h(
+      "summary",
+      {},
+      `${still.size} ${still.size === 1 ? "number" : "numbers"} that never changed: `,
+      [...still].map(([metric, value]) => `${metricTitle(metric)}: ${number(value)}`).join("; "),
+    ),
+    stillGrid,
+  );
 
   const draw = () => {
     reset.hidden = !state.zoom;
@@ -253,6 +267,7 @@ function renderCurves() {
       reset,
     ),
     grid,
+    still.size ? folded : "",
   );
   let drawn = 0;
   new ResizeObserver(() => {
@@ -262,6 +277,14 @@ function renderCurves() {
     }
   }).observe(grid);
   draw();
+}
+
+// The value of a metric that has the same one at every step of every stage, or null.
+function onlyValue(stages, metric) {
+  const shown = stages.map((each) => each.metrics[metric]).filter(Boolean);
+  const values = new Set(shown.flatMap((curve) => curve.value));
+  const several = shown.some((curve) => curve.value.length > 1);
+  return several && values.size === 1 && !shown.some((curve) => curve.not_finite) ? [...values][0] : null;
 }
 
 const lastStep = (each) => Math.max(0, ...Object.values(each.metrics).map((curve) => curve.step.at(-1) || 0));
