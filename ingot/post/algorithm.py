@@ -128,6 +128,7 @@ class RlAlgorithm(SampledAlgorithm):
     """An algorithm of an `rl` stage."""
 
     dynamic: ClassVar[bool] = False  # dynamic sampling is part of it
+    mini_batches: ClassVar[int] = 1  # where the stage does not say: several, where one would not show the method
 
     @property
     def least_group(self) -> int:

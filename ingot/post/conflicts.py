@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from ingot.post.rollouts.policy_optimization import PolicyOptimization
+from ingot.post.ratio import ratio_is_one
+from ingot.post.rollouts.policy_optimization import GroupRelative, PolicyOptimization
+from ingot.post.unread import unread
 
 if TYPE_CHECKING:
     from ingot.post.sampling_config import RlConfig
@@ -21,8 +23,20 @@ def conflicts(config: RlConfig) -> Iterator[str]:
     yield from _of_groups(config)
     if config.sampling_precision == "float8" and config.asynchronous is not None and config.asynchronous.tensor > 1:
         yield "sampling_precision: float8 layers are not divided over devices: set asynchronous.tensor to 1, or use bfloat16"
+    if config.asynchronous is not None and config.dynamic_sampling is not None:
+        yield from unread(
+            config.dynamic_sampling,
+            ("ask",),
+            "asynchronous samplers always ask for what is missing",
+            "dynamic_sampling.",
+        )
+    if config.ptx is not None and "tasks" not in config.model_fields_set:
+        yield "tasks: ptx.files are conversations of one's own: say which tasks are learnt beside them"
     if isinstance(config.algorithm, PolicyOptimization):
+        yield from _of_the_ratio(config, config.algorithm)
         yield from _of_the_reference(config.algorithm)
+        if isinstance(config.algorithm, GroupRelative):
+            yield from _of_the_deviation(config.algorithm)
         yield from _of_the_loss(config.algorithm, config.updates_per_batch)
         yield from _of_penalties(config, config.algorithm)
 
@@ -57,17 +71,36 @@ def _of_groups(config: RlConfig) -> Iterator[str]:
         yield "dynamic_sampling: one answer to a task never differs from the others: raise group, or leave it out"
 
 
+def _of_the_ratio(config: RlConfig, algorithm: PolicyOptimization) -> Iterator[str]:
+    if not ratio_is_one(config, algorithm):
+        return
+    options = algorithm.of_ratio
+    if algorithm.importance is None and not algorithm.wants_reference:
+        options = (*options, "log_ratio_limit")
+    reason = "with one update on a batch the ratio is always 1 (give mini_batches or epochs)"
+    yield from unread(algorithm, options, reason, "algorithm.")
+
+
+def _of_the_deviation(algorithm: GroupRelative) -> Iterator[str]:
+    if not algorithm.divide_by_std:
+        yield from unread(algorithm, ("std", "std_epsilon"), "divide_by_std is false", "algorithm.")
+
+
 def _of_the_reference(algorithm: PolicyOptimization) -> Iterator[str]:
+    if not algorithm.wants_reference:
+        options = "reference_in", "reference_estimator"
+        yield from unread(algorithm, options, "there is no reference (reference_weight: 0)", "algorithm.")
+        if algorithm.reference_every is not None:
+            yield "algorithm.reference_every: there is no reference to replace: give reference_weight"
+        return
     estimator, in_reward = algorithm.reference_estimator, algorithm.reference_in == "reward"
     usual = type(algorithm).model_fields["reference_estimator"].default
-    if algorithm.reference_every is not None and not algorithm.wants_reference:
-        yield "algorithm.reference_every: there is no reference to replace: give reference_weight"
     if in_reward and estimator not in ("k1", usual):
         yield (
             f"algorithm.reference_estimator: the divergence in the reward is always k1, {estimator} would not be used: leave it "
             "out, or set reference_in: loss"
         )
-    if not in_reward and algorithm.wants_reference and estimator == "k1":
+    if not in_reward and estimator == "k1":
         yield (
             "algorithm.reference_estimator: in the loss the expected gradient of k1 is 0: use k3_unbiased, k3 or k2, or set "
             "reference_in: reward"

@@ -12,8 +12,10 @@ from ingot.checkpoints.checkpoint import open_model
 from ingot.checkpoints.heads import with_head
 from ingot.checkpoints.stored_model import StoredModel
 from ingot.post.curriculum.tried import NOTHING, Answers, EngineAnswers, Tried, tried_tasks, try_tasks
+from ingot.post.ratio import describe_ratio
 from ingot.post.rewards.reward_model import find_judge
 from ingot.post.rollouts.asynchronous_source import AsynchronousSource
+from ingot.post.rollouts.fall import find_fall
 from ingot.post.rollouts.rl_source import RlSource
 from ingot.post.rollouts.watch import Watch
 from ingot.post.samplers.first_answers import SamplerAnswers
@@ -24,7 +26,7 @@ from ingot.tokens.add_tokens import with_template
 from ingot.tokens.template_files import template_text
 from ingot.train.device import choose_device, choose_sampling_precision, stored_dtype
 from ingot.train.terms import CrossEntropy, LossTerm, UntemperedCrossEntropy
-from ingot.workspace.stage import StageFolder
+from ingot.workspace.stage import WARNING, StageFolder
 
 
 class Rl(PostStage[RlConfig]):
@@ -43,6 +45,8 @@ class Rl(PostStage[RlConfig]):
 
     def source(self) -> RlSource:
         config, processes = self.config, self.processes
+        if line := describe_ratio(config):
+            self.folder.progress.say(line)
         device = choose_device(config.device)
         judge = find_judge(self.inputs, self.model, device, config.reward_model_weight)
         source: RlSource
@@ -79,7 +83,23 @@ class Rl(PostStage[RlConfig]):
     def summary(self, last: dict[str, Any]) -> dict[str, Any]:
         told = {} if self.config.spurious is None else {"spurious": self.config.spurious}
         told |= {} if self.watch is None else self.watch.told()
+        told |= self.warn_of_a_fall()
         return told | dict(zip(("first_reward", "last_reward"), self.first_and_last("reward"), strict=True))
+
+    def warn_of_a_fall(self) -> dict[str, Any]:
+        """A run may end without an error and with a model that is worse than it was: its last line says so."""
+        rows = self.processes.once(self.folder.metrics.read)
+        fall = find_fall([row["step"] for row in rows], [row["reward"] for row in rows])
+        if fall is None:
+            return {}
+        chosen = self.config.difficulty is not None or self.config.exclude_solved is not None
+        return {
+            WARNING: f"the reward fell from {fall.before:.3f} at step {fall.step:,} to {fall.after:.3f} at the end: the model "
+            "has become worse at its own tasks"
+            + (", or the tasks that are chosen by how often they are solved have become harder" if chosen else "")
+            + ". Take a checkpoint from before (checkpoints.keep_every keeps them), or start again with a lower optimizer.lr or "
+            "with algorithm.reference_weight above 0"
+        }
 
 
 def run(config: RlConfig, inputs: Mapping[str, Path], folder: StageFolder) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal
 
@@ -17,12 +17,26 @@ from ingot.post.conflicts import conflicts
 from ingot.post.curriculum.difficulty import DifficultyConfig
 from ingot.post.rollouts.canary import CanaryConfig
 from ingot.post.rollouts.policy_optimization import ImportanceConfig, PolicyOptimization
+from ingot.post.unread import refuse, unread
 from ingot.tokens.template_files import is_jinja
 from ingot.train.config import TrainingConfig
 from ingot.workspace.config import Config
 from ingot.workspace.errors import RecipeError
 from ingot.workspace.files import fingerprint
 
+OF_SAMPLES = (
+    *(
+        "tasks",
+        "tools",
+        "max_new_tokens",
+        "slots",
+        "sampling_precision",
+        "record_every",
+        "record_groups",
+        "episode_seconds",
+    ),
+    *("retries", "stop"),
+)
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja")
 
 
@@ -211,7 +225,9 @@ class RlConfig(SamplingConfig):
     mini_batches: int = Field(
         1,
         gt=0,
-        description="optimizer steps into which a batch of samples is divided: prompts_per_step times this are sampled at once",
+        description="optimizer steps into which a batch of samples is divided: prompts_per_step times this are sampled at once. "
+        "Left out: 4 for dapo, gspo, cispo and sapo, which act from the second step on (asynchronous: at most what staleness "
+        "allows), 1 for the others",
     )
     epochs: int = Field(1, gt=0, description="passes over the samples")
     dynamic_sampling: DynamicSamplingConfig | None = Field(
@@ -294,6 +310,18 @@ class RlConfig(SamplingConfig):
         return super().outside() | files | ({} if self.canary is None else self.canary.outside())
 
     @model_validator(mode="after")
+    def _as_its_algorithm_has_it(self) -> RlConfig:
+        values = self.__dict__  # frozen, but it is still being made
+        if self.algorithm.dynamic and "dynamic_sampling" not in self.model_fields_set:
+            values["dynamic_sampling"] = DynamicSamplingConfig()
+        if "mini_batches" not in self.model_fields_set and self.epochs == 1:
+            allowed = self.algorithm.mini_batches
+            if self.asynchronous is not None:
+                allowed = min(allowed, max(1, (self.asynchronous.staleness + 1) // 2))
+            values["mini_batches"] = allowed
+        return self
+
+    @model_validator(mode="after")
     def _can_be_asynchronous(self) -> RlConfig:
         if self.asynchronous is None:
             return self
@@ -312,12 +340,13 @@ class RlConfig(SamplingConfig):
 
     @model_validator(mode="after")
     def _without_conflicts(self) -> RlConfig:
-        if self.algorithm.dynamic and "dynamic_sampling" not in self.model_fields_set:
-            self.__dict__["dynamic_sampling"] = DynamicSamplingConfig()  # frozen, but it is still being made
-        found = list(conflicts(self))
-        if found:
-            raise ValueError("; ".join(found))
+        refuse(conflicts(self))
         return self
+
+    def unfit(self, inputs: Collection[str]) -> Iterator[str]:
+        """What a reward model gives has a weight where there is one."""
+        if "reward_model" not in inputs:
+            yield from unread(self, ("reward_model_weight",), "there is no reward_model in inputs")
 
     @model_validator(mode="after")
     def _can_be_spurious(self) -> RlConfig:
@@ -385,6 +414,16 @@ class DistillConfig(SamplingConfig):
             raise ValueError("endpoints: a server gives probabilities at temperature 1; leave temperature at 1")
         if any(each.tokenizer is not None for each in self.endpoints.values()):
             raise ValueError(f"endpoints: {name} compares token by token; with another tokenizer use reverse_kl")
+        return self
+
+    @model_validator(mode="after")
+    def _reads_its_tasks(self) -> DistillConfig:
+        if self.on_policy == 0:
+            refuse(unread(self, OF_SAMPLES, "with on_policy: 0 nothing is sampled"))
+        elif self.on_policy < 1 and "tasks" not in self.model_fields_set:
+            raise ValueError(
+                "tasks: there are conversations of one's own: say on which tasks the student samples beside them"
+            )
         return self
 
     def supplies(self) -> frozenset[str]:

@@ -30,7 +30,7 @@ from ingot.workspace.files import folder_bytes
 from ingot.workspace.interrupt import StopSignal, stop_on_signals
 from ingot.workspace.lock import lock_folder
 from ingot.workspace.progress import Progress, format_seconds
-from ingot.workspace.stage import StageFolder
+from ingot.workspace.stage import WARNING, StageFolder
 
 if TYPE_CHECKING:
     from ingot.train.parallel.world import World
@@ -231,6 +231,8 @@ class _Run:
         self.record.write()
         shown = [f"done in {format_seconds(done.seconds)}", headline(done.summary)]
         self.progress.say(" · ".join(part for part in shown if part))
+        if WARNING in done.summary:
+            self.progress.say(f"warning: {done.summary[WARNING]}")
 
     def _expected(self, work: StageWork) -> float | None:
         """Tokens per second that a training stage should reach here, as far as that is known."""

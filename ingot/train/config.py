@@ -84,6 +84,17 @@ class TrainingConfig(Config):
 
     counts_tokens: ClassVar[bool] = False  # whether a schedule may be written in tokens
 
+    validates: ClassVar[bool] = False  # whether it measures the model between steps
+
+    @model_validator(mode="after")
+    def _knows_its_best(self) -> Self:
+        if self.checkpoints.keep_best and not self.validates:
+            raise ValueError(
+                "checkpoints.keep_best: only pre-training validates between steps, so no step is known as the best; give "
+                "keep_every, and measure the checkpoints (an eval stage with `every`, then `choose`)"
+            )
+        return self
+
     @model_validator(mode="after")
     def _adapters_fit(self) -> Self:
         if self.lora is None:

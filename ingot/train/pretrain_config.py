@@ -22,6 +22,7 @@ class PretrainConfig(LanguageConfig):
     """Pre-training, mid-training and context extension: next-token prediction on token shards."""
 
     counts_tokens: ClassVar[bool] = True
+    validates: ClassVar[bool] = True
     how: ClassVar[frozenset[str]] = TrainingConfig.how | {"verify_shards"}
 
     steps: int = Field(gt=0, description="optimizer steps", json_schema_extra={"instead": "tokens"})

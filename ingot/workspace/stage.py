@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from ingot.workspace.progress import Progress
 
 DONE = "DONE"
+WARNING = "warning"  # in a summary: what is wrong with a stage that finished; the last line about it
 
 
 @dataclass

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from ingot.model.initialise import initialise
 from ingot.model.mixers.attention import AttentionConfig
 from ingot.model.transformer import Transformer
 from ingot.optim.config import AdamWConfig, ScheduleConfig
+from ingot.post.sampling_config import OF_SAMPLES, DistillConfig
 from ingot.tokens.config import TokenizerConfig
 from ingot.tokens.tokenizer import Tokenizer
 from ingot.tokens.train_tokenizer import train_tokenizer
@@ -134,3 +135,9 @@ def one_step(
 
     trainer.optimizer.register_step_pre_hook(keep)
     return Step(run_without_final_checkpoint(trainer), gradients)
+
+
+def distill_options(options: Mapping[str, Any]) -> DistillConfig:
+    """Options of `distill`, without those of samples where there are none."""
+    unread = OF_SAMPLES if options.get("on_policy") == 0 else ()
+    return DistillConfig.model_validate({name: value for name, value in options.items() if name not in unread})

@@ -38,7 +38,7 @@ from ingot.train.gold import REST
 from ingot.workspace.errors import CheckFailed, DataError, RecipeError
 from ingot.workspace.files import write_jsonl
 from ingot.workspace.stage import StageFolder
-from tests.post.making import SUMS, checkpoint_of, episode, nudged, tiny_model, with_logprobs
+from tests.post.making import SUMS, checkpoint_of, distill_options, episode, nudged, tiny_model, with_logprobs
 
 MakeFolder = Callable[[str], StageFolder]
 SHORT: dict[str, Any] = {
@@ -48,7 +48,7 @@ SHORT: dict[str, Any] = {
 
 
 def options(**changes: Any) -> DistillConfig:
-    return DistillConfig.model_validate(SHORT | changes)
+    return distill_options(SHORT | changes)
 
 
 @pytest.fixture(scope="module")

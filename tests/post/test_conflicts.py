@@ -8,6 +8,7 @@ import pytest
 
 from ingot.post.algorithm import RL
 from ingot.post.algorithms.dapo import Dapo
+from ingot.post.ratio import describe_ratio
 from ingot.post.rollouts.policy_optimization import PolicyOptimization
 from ingot.post.sampling_config import DynamicSamplingConfig, RlConfig
 from ingot.recipe.problems import Problems
@@ -82,6 +83,46 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         {"sampling_precision": "float8", "asynchronous": {"tensor": 2}},
         "sampling_precision: float8 layers are not divided over devices",
     ),
+    "a clip of 1": (algorithm("grpo", clip_high=0.3), "algorithm.clip_high: with one update on a batch the ratio is"),
+    "both sides": (
+        algorithm("ppo", clip_low=0.1, dual_clip=3),
+        "algorithm.clip_low, algorithm.dual_clip: with one update",
+    ),
+    "a weight of 1": (
+        algorithm("cispo", weight_high=2) | {"mini_batches": 1},
+        "algorithm.weight_high: with one update",
+    ),
+    "a gate at 1": (
+        algorithm("sapo", gate_positive=2) | {"mini_batches": 1},
+        "algorithm.gate_positive: with one update",
+    ),
+    "one when asynchronous": (
+        algorithm("gspo", clip_low=1e-3) | {"mini_batches": 1, "asynchronous": {}},
+        "algorithm.clip_low: with one update on a batch",
+    ),
+    "a bound on log 1": (algorithm("grpo", log_ratio_limit=5), "algorithm.log_ratio_limit: with one update on a batch"),
+    "a deviation that divides nothing": (algorithm("grpo", std="batch"), "algorithm.std: divide_by_std is false"),
+    "its epsilon": (algorithm("dr_grpo", std_epsilon=1e-6), "algorithm.std_epsilon: divide_by_std is false"),
+    "the place of no reference": (
+        algorithm("grpo", reference_in="reward"),
+        "algorithm.reference_in: there is no reference (reference_weight: 0)",
+    ),
+    "its estimate": (
+        algorithm("grpo", reference_estimator="k2"),
+        "algorithm.reference_estimator: there is no reference",
+    ),
+    "how many are asked at once": (
+        {"asynchronous": {}, "dynamic_sampling": {"ask": "missing"}},
+        "dynamic_sampling.ask: asynchronous samplers always ask for what is missing",
+    ),
+    "a kind that is not drawn": (
+        {"tasks": {"weights": {"no_think": 1, "strings": 0}, "strings": {"letters_max": 9}}},
+        "strings: no task of this kind is drawn, only no_think: give it a weight",
+    ),
+    "the best of what is not measured": (
+        {"checkpoints": {"keep_best": True}},
+        "checkpoints.keep_best: only pre-training validates",
+    ),
     "one that is never longer": (
         algorithm("ppo", length_reward={"direct": 1}) | {"group": 1},
         "length_reward: it compares answers to one task",
@@ -109,6 +150,12 @@ ACCEPTED: dict[str, dict[str, Any]] = {
     "a bound on one side": algorithm("grpo", importance={"low": 3, "high": None}),
     "a mask over updates": algorithm("grpo", sequence_mask=0.5, sequence_mask_of="old") | {"mini_batches": 2},
     "float8": {"sampling_precision": "float8", "asynchronous": {"samplers": 2}},
+    "a clip between updates": algorithm("grpo", clip_high=0.3, log_ratio_limit=5) | {"epochs": 2},
+    "a clip over the sampler": algorithm("grpo", clip_high=0.3, old_policy="sampler"),
+    "a limit of weights": algorithm("grpo", log_ratio_limit=5, importance={}),
+    "a gate": algorithm("sapo", gate_positive=2),
+    "the mask of dppo": algorithm("dppo", probability_bound=0.1),
+    "a deviation": algorithm("gspo", std="batch", std_epsilon=1e-6),
     "a critic": algorithm("ppo") | {"group": 1},
     "returns": algorithm("reinforce_pp") | {"group": 1},
 }
@@ -138,6 +185,24 @@ DYNAMIC: dict[str, dict[str, Any]] = {
     "off": algorithm("dapo") | {"dynamic_sampling": None},
     "grpo": algorithm("grpo"),
 }
+
+
+def test_an_algorithm_that_acts_through_the_ratio_has_several_updates() -> None:
+    """With one `cispo` would be `dapo`, and `sapo` `gspo`. What the stage says itself stays; the start line says which it is."""
+    made = {}
+    for name in RL.names():
+        config = RlConfig.model_validate(USUAL | algorithm(name))
+        made[name] = config.mini_batches
+        line = describe_ratio(config)
+        assert (
+            line is None if name == "dppo" else line is not None and ("never act" in line) == (config.mini_batches == 1)
+        )
+    assert {name for name, count in made.items() if count > 1} == {"dapo", "gspo", "cispo", "sapo"}
+    assert set(made.values()) == {1, 4}
+    for more, updates in (({"mini_batches": 1}, 1), ({"epochs": 2}, 2), ({"asynchronous": {}}, 2)):
+        config = RlConfig.model_validate(USUAL | algorithm("sapo") | more)
+        assert config.updates_per_batch == updates
+        assert RlConfig.model_validate(config.model_dump()) == config
 
 
 def test_no_weight_is_added_where_the_ratio_is_over_the_sampler() -> None:

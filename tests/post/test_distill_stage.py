@@ -28,7 +28,7 @@ from ingot.tokens.tokenizer import Tokenizer
 from ingot.workspace.errors import RecipeError
 from ingot.workspace.files import read_jsonl, write_jsonl
 from ingot.workspace.stage import StageFolder
-from tests.post.making import SUMS, checkpoint_of, nudged, tiny_model
+from tests.post.making import SUMS, checkpoint_of, distill_options, nudged, tiny_model
 from tests.slow import first_fast
 
 MakeFolder = Callable[[str], StageFolder]
@@ -45,7 +45,7 @@ GKD = {"algorithm": "gkd", "beta": 0.5}
 
 
 def options(**changes: Any) -> DistillConfig:
-    return DistillConfig.model_validate(SHORT | changes)
+    return distill_options(SHORT | changes)
 
 
 @pytest.fixture

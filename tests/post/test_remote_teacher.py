@@ -33,7 +33,7 @@ from ingot.tokens.train_tokenizer import train_tokenizer
 from ingot.workspace.errors import IngotError, RecipeError
 from ingot.workspace.files import write_jsonl
 from ingot.workspace.stage import StageFolder
-from tests.post.making import SUMS, checkpoint_of, nudged, tiny_model
+from tests.post.making import SUMS, checkpoint_of, distill_options, nudged, tiny_model
 from tests.serve.openai.harness import Running, serving
 
 MakeFolder = Callable[[str], StageFolder]
@@ -45,7 +45,7 @@ SHORT: dict[str, Any] = {
 
 
 def options(**changes: Any) -> DistillConfig:
-    return DistillConfig.model_validate(SHORT | changes)
+    return distill_options(SHORT | changes)
 
 
 def address(url: str, **more: Any) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from ingot.checkpoints.checkpoint import load_model, open_model
 from ingot.checkpoints.convert import export_model
@@ -85,3 +86,27 @@ def test_the_reward_rises_to_the_optimum(
     rows = folder.metrics.read()
     assert [row["staleness"] for row in rows] == [0.0, 1.0] * (STEPS // 2)
     assert rows[0]["sampler_divergence"] < 1e-5 < max(row["sampler_divergence"] for row in rows)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("one", "other"), [("cispo", "dapo"), ("sapo", "gspo")])
+def test_methods_that_act_through_the_ratio_differ_by_default(
+    one: str, other: str, tokenizer: Tokenizer, make_folder: Callable[[str], StageFolder], tmp_path: Path
+) -> None:
+    """With one update on a batch they are the same to the bit, as the start line says; by default they make four."""
+    checkpoint = checkpoint_of(tiny_model(tokenizer, std=0.05), tmp_path / "base")
+    usual = {"steps": 5, "sequence_length": 48, "tasks": SUMS, "prompts_per_step": 4, "group": 8, "max_new_tokens": 4}
+    usual |= {"optimizer": AdamWConfig(lr=2e-2), "precision": "float32", "device": "cpu", "dynamic_sampling": None}
+
+    def weights(name: str, **more: Any) -> dict[str, torch.Tensor]:
+        options = {"overlong": None} if name == "dapo" else {}
+        config = RlConfig.model_validate({**usual, **more, "algorithm": bandit(RL.find(name), options)})
+        folder = make_folder(f"{name}-{len(more)}")
+        rl.run(config, {"checkpoint": checkpoint}, folder)
+        return load_model(folder.path).state_dict()
+
+    def equal(**more: Any) -> bool:
+        first, second = weights(one, **more), weights(other, **more)
+        return all(torch.equal(first[key], second[key]) for key in first)
+
+    assert equal(mini_batches=1) and not equal()

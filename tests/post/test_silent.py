@@ -36,6 +36,7 @@ def scripted(name: str, earned: Sequence[float], **options: Any) -> RlAlgorithm:
 
 def source_of(model: Transformer, algorithm: RlAlgorithm, folder: StageFolder, **options: Any) -> RlSource:
     usual: dict[str, Any] = {"steps": 1, "sequence_length": 64, "tasks": SUMS, "prompts_per_step": 4, "group": GROUP}
+    usual |= {"mini_batches": 1}
     usual |= {"max_new_tokens": 6, "algorithm": algorithm, "precision": "float32", "device": "cpu", "canary": None}
     return RlSource(model, RlConfig.model_validate(usual | options), folder)
 
@@ -60,7 +61,7 @@ def step_of(tokenizer: Tokenizer, algorithm: RlAlgorithm, folder: StageFolder, *
 MIXED = [*(1, 0, 0, 1), *(1, 1, 1, 1), *(0, 0, 0, 0), *(0, 1, 1, 1)]
 CASES: list[tuple[str, dict[str, Any]]] = [
     ("grpo", {}),
-    ("grpo", {"divide_by_std": True, "aggregation": "sequence", "dual_clip": 3.0}),
+    ("grpo", {"divide_by_std": True, "aggregation": "sequence"}),
     ("grpo", {"aggregation": "group"}),
     ("grpo", {"aggregation": "constant", "sequence_mask": 0.1, "importance": {"level": "product"}}),
     ("dr_grpo", {}),

@@ -14,6 +14,9 @@ from ingot.workspace.errors import RecipeError
 SFT, PREFER = "steps: 4, sequence_length: 64", "steps: 4, sequence_length: 64, pairs: {%s}"
 SFT_FILE, PREFER_FILE = SFT + ", files: [rows.jsonl]", PREFER % "files: [rows.jsonl]"
 OWN, TWO = PREFER % "", PREFER % "strong: {model: a}, weak: {model: b}"
+RL = "steps: 4, sequence_length: 256"
+DISTILL = RL + ", algorithm: gkd, inputs: {teacher: a/b}, files: [rows.jsonl], on_policy: %g"
+REWARD = SFT_FILE
 KTO = ", algorithm: kto"
 ANSWERS = "the answers are those of `pairs.files`"
 
@@ -35,6 +38,15 @@ REFUSED = [
     ("prefer", PREFER_FILE, "pairs_per_task: 1", f"pairs_per_task: {ANSWERS}"),
     ("prefer", PREFER % "files: [rows.jsonl], choose: best_worst", "", f"pairs.choose: {ANSWERS}"),
     ("prefer", PREFER_FILE, f"length_gap: 9{KTO}", "length_gap: kto takes each answer by itself"),
+    ("rl", RL, "reward_model_weight: 0.5", "reward_model_weight: there is no reward_model in inputs"),
+    ("rl", RL, "ptx: {weight: 1, conversations: 2, files: [a.jsonl]}", "tasks: ptx.files are conversations of one's own"),
+    ("distill", DISTILL % 0, "tasks: {weights: {no_think: 1}}, stop: [a]", "tasks, stop: with on_policy: 0 nothing is sampled"),
+    ("distill", DISTILL % 0, "max_new_tokens: 9, slots: 2", "max_new_tokens, slots: with on_policy: 0"),
+    ("distill", DISTILL % 0, "sampling_precision: float32", "sampling_precision: with on_policy: 0"),
+    ("distill", DISTILL % 0, "record_every: 2, record_groups: 1", "record_every, record_groups: with on_policy: 0"),
+    ("distill", DISTILL % 0, "episode_seconds: 9, retries: 1", "episode_seconds, retries: with on_policy: 0"),
+    ("distill", DISTILL % 0.5, "retries: 1", "tasks: there are conversations of one's own: say on which tasks"),
+    ("reward", REWARD, "checkpoints: {keep_best: true}", "checkpoints.keep_best: only pre-training validates between steps"),
     ("prefer", OWN, f"length_gap: 9{KTO}", "length_gap: kto takes each answer by itself"),
     ("prefer", OWN, f"pairs_per_task: 1{KTO}", "pairs_per_task: kto takes each answer by itself"),
     ("prefer", PREFER % "choose: best_worst", KTO[2:], "pairs.choose: kto takes each answer by itself"),
@@ -78,6 +90,10 @@ def test_what_nothing_reads_is_refused(tmp_path: Path, kind: str, usual: str, op
             SFT_FILE,
             "too_long: cut, bad_rows: leave_out, task_conversations: 4000",
         ),  # as recipe.yaml spells it out
+        ("rl", RL, "inputs: {reward_model: a/b}, reward_model_weight: 0.5"),
+        ("rl", RL, "tasks: {}, ptx: {weight: 1, conversations: 2, files: [a.jsonl]}"),
+        ("distill", DISTILL % 0, "temperature: 0.7, prompts_per_step: 3, group: 2"),
+        ("distill", DISTILL % 0.5, "tasks: {}, max_new_tokens: 9, slots: 2, retries: 1, stop: [a]"),
         ("sft", SFT, "task_conversations: 9, follow_ups: 0.2, template: chatml, template_options: {assistant: me}"),
         ("prefer", OWN, "tasks: {}, samples: 4, prompts: 3, temperature: 0.7, pairs_per_task: 1, length_gap: 9"),
         ("prefer", OWN, f"samples: 4, prompts: 3, temperature: 0.7{KTO}"),

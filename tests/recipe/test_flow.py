@@ -215,6 +215,16 @@ def test_a_stage_without_its_artifact_or_with_a_bad_summary(load: Load, monkeypa
     assert not list(RUNS.rglob("DONE"))
 
 
+def test_what_a_stage_warns_of_is_its_last_line(load: Load, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = toy.make
+    monkeypatch.setattr(
+        toy, "make", lambda config, inputs, folder: made(config, inputs, folder) | {"warning": "it fell"}
+    )
+    progress = StopAt(StopSignal(), 99)
+    run_recipe(load("name: warned\nstages: {make: }\n"), RUNS, table=toy.TABLE, progress=progress)
+    assert progress.said[-2].startswith("1/1 make: done in ") and progress.said[-1] == "1/1 make: warning: it fell"
+
+
 class StopAt(Progress):
     """Asks for a stop in the middle of a stage, as Ctrl-C would."""
 

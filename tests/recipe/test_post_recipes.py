@@ -67,6 +67,31 @@ FACTS: dict[str, dict[str, Fact]] = {
 }
 
 
+RL_FACTS: dict[str, dict[str, object]] = {  # 7b_think_rl.sh, 7b_instruct_rl.sh; the clip of the first never acts
+    "olmo3-7b-think": {
+        **{"group": 8, "mini_batches": 1, "epochs": 1, "max_new_tokens": 32768, "asynchronous.staleness": 8},
+        **{"algorithm.importance.high": 2, "algorithm.importance.mode": "truncate", "algorithm.divide_by_std": False},
+        **{"algorithm.reference_weight": 0, "algorithm.mask_truncated": False, "temperature": 1, "refill": None},
+    },
+    "olmo3-7b-instruct": {
+        **{"group": 8, "mini_batches": 4, "epochs": 1, "max_new_tokens": 8192, "asynchronous.staleness": 8 * 4},
+        **{"algorithm.clip_low": 0.2, "algorithm.clip_high": 0.272, "algorithm.divide_by_std": False},
+        **{"algorithm.reference_weight": 0, "algorithm.mask_truncated": False, "temperature": 1},
+        **{
+            "refill.ask": "batch",
+            "exclude_solved": 0.875,
+        },  # active sampling; the samplers never wait for a whole batch
+    },
+    "tulu3-8b": {"group": 16, "max_new_tokens": 2048, "algorithm.reference_weight": 0},
+}
+
+
+@pytest.mark.parametrize("name", RL_FACTS)
+def test_what_the_sources_say_of_rl(name: str) -> None:
+    config = load_recipe(ROOT / f"{name}.yaml", absent=True).stage("rl").config
+    assert {key: attrgetter(key)(config) for key in RL_FACTS[name]} == RL_FACTS[name]
+
+
 def test_every_recipe_has_its_facts() -> None:
     assert sorted(FACTS) == FULL
 
@@ -122,7 +147,11 @@ KEPT = {  # options of the full-size recipe that its miniature has too: stage an
         "prefer": ["algorithm", "schedule"],
         "rl": ["algorithm", "group", "schedule"],
     },
-    "olmo3-7b-instruct": {"sft": ["schedule"], "prefer": ["algorithm", "schedule"], "rl": ["algorithm", "group"]},
+    "olmo3-7b-instruct": {
+        "sft": ["schedule"],
+        "prefer": ["algorithm", "schedule"],
+        "rl": ["algorithm", "group", "mini_batches"],
+    },
     "smollm3-3b": {
         "reason": ["learn", "schedule", "optimizer.clip"],
         "sft": ["schedule", "optimizer.clip"],

@@ -36,7 +36,7 @@ FACTS: dict[str, dict[str, Any]] = {
     "olmo3-7b-rl-zero": {
         **{"steps": 512_000 // 256, "optimizer.lr": 1e-6, "prompts_per_step": 32, "group": 8, "mini_batches": 1},
         **{"max_new_tokens": 16_384, "sequence_length": 2048 + 16_384, "asynchronous.staleness": 4},
-        **{"algorithm.clip_low": 0.2, "algorithm.clip_high": 0.272, "algorithm.reference_weight": 0},
+        **{"algorithm.reference_weight": 0},  # its clip, 0.2 and 0.272, never acts: one update on a batch
         **{"algorithm.importance.mode": "truncate", "algorithm.importance.high": 2, "algorithm.divide_by_std": False},
         **{"algorithm.mask_truncated": False, "schedule.kind": "constant"},
     },

@@ -4,11 +4,12 @@
 
 with GRPO's advantage divided by the standard deviation. Frameworks write the bounds in three ways: here and in TRL the upper one
 is the largest weight itself (open-instruct and verl: 1 + ε), and there is no lower one (verl, NeMo and slime keep 1 − ε).
+With one update on a batch every weight is 1: the stage makes four, unless it says otherwise (the paper 16).
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from pydantic import Field, model_validator
 
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
 
 class Cispo(GroupRelative):
     """Clipped importance weights on the plain policy gradient."""
+
+    mini_batches: ClassVar[int] = 4
+    of_ratio: ClassVar[tuple[str, ...]] = ("weight_low", "weight_high")
 
     divide_by_std: bool = Field(True, description="divide the advantage by the standard deviation")
     weight_low: float | None = Field(None, ge=0, description="the smallest importance weight; null for none")

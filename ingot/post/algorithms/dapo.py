@@ -4,7 +4,8 @@
 
 R_i has the penalty in it: 0 up to L − B tokens, then down to −1/2 at L = max_new_tokens. In the paper L is 20,480, B a fifth,
 and the penalty −1 beside rewards of 1 and −1: half of what a right answer earns more, as here, where rewards are 1 and 0.
-Groups of equal rewards are replaced by others: `dynamic_sampling` of the stage is on.
+Groups of equal rewards are replaced by others: `dynamic_sampling` of the stage is on. Its clip needs several updates on a batch:
+the stage makes four, unless it says otherwise (the paper 16).
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ class Dapo(Grpo):
     """Decoupled clip and dynamic sampling."""
 
     dynamic: ClassVar[bool] = True
+    mini_batches: ClassVar[int] = 4
 
     divide_by_std: bool = Field(True, description="divide the advantage by the standard deviation")
     overlong: OverlongConfig | None = Field(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import statistics
 from abc import abstractmethod
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
@@ -59,6 +59,8 @@ class ImportanceConfig(Config):
 
 class PolicyOptimization(RlAlgorithm):
     """The options that every algorithm has."""
+
+    of_ratio: ClassVar[tuple[str, ...]] = ()  # options that act through the ratio π/π_old alone
 
     ratio: Literal["token", "product", "mean"] = Field(
         "token",
@@ -194,6 +196,8 @@ class PolicyOptimization(RlAlgorithm):
 
 class Clipped(PolicyOptimization):
     """With PPO's clip."""
+
+    of_ratio: ClassVar[tuple[str, ...]] = ("clip_low", "clip_high", "dual_clip")
 
     clip_low: float = Field(0.2, gt=0, description="ratios below 1 − this are clipped")
     clip_high: float = Field(0.2, gt=0, description="ratios above 1 + this are clipped")
