@@ -16,6 +16,7 @@ import pytest
 from hypothesis import settings
 
 from tests.forking import forking, freeze
+from tests.untested import untested
 
 # A slow machine is no fault of the code. `make test` tries 10 cases of each property, `make test-all` 500.
 settings.register_profile("few", deadline=None, max_examples=10)
@@ -62,6 +63,16 @@ def pytest_collection() -> Generator[None, object, object]:
 def pytest_unconfigure() -> None:
     """Nor would they find anything at the end, when pytest and Python look through all that lives, and the process ends."""
     gc.freeze()
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """The last words of a run: what was not tested, and for want of what."""
+    skips = ((each.nodeid, each.longrepr[2]) for each in terminalreporter.stats.get("skipped", []))
+    if lines := untested(skips):
+        terminalreporter.section("NOT TESTED HERE", sep="!", red=True, bold=True)
+        for line in lines[:-1]:
+            terminalreporter.write_line(line)
+        terminalreporter.write_line(lines[-1], red=True, bold=True)
 
 
 @pytest.fixture(scope="module", autouse=True)
