@@ -179,7 +179,7 @@ async def chat_completion(service: Service, body: ChatRequest, request: Request)
     if plan.structure is not None:
         plan.samplings = constrained(plan.samplings, await service.constraint(plan.structure))
     heading = Heading(service, "chatcmpl", "chat.completion")
-    generation = Generation(service, [plan.prompt.tokens] * len(plan.samplings), plan.samplings)
+    generation = Generation(service, request, [plan.prompt.tokens] * len(plan.samplings), plan.samplings)
     choices = [ChatChoice(service, plan, heading, index) for index in range(len(plan.samplings))]
     if body.stream:
         with generation.closing_on_error():

@@ -179,10 +179,11 @@ async def completion(service: Service, body: CompletionRequest, request: Request
     heading = Heading(service, "cmpl", "text_completion")
     choices = [TextChoice(service, plan, index) for index in range(len(plan.prompts))]
     if body.max_tokens == 0:
+        request.state.tally.read += sum(map(len, plan.asked))
         for choice in choices:
             choice.take(Chunk(finish="length"))
         return JsonAnswer(heading.whole([choice.whole() for choice in choices], _usage(plan, choices, None)))
-    generation = Generation(service, plan.prompts, plan.samplings)
+    generation = Generation(service, request, plan.prompts, plan.samplings)
     if body.stream:
         with generation.closing_on_error():
             await unless_gone(request, generation.begin())

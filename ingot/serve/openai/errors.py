@@ -9,6 +9,7 @@
 | 403    | host_not_allowed           | the Host header is not a name of this server                          |
 | 404    | model_not_found, not_found | another model's name, or an address that does not exist               |
 | 405    | method_not_allowed         | GET where POST is wanted, or the other way round                      |
+| 408    | request_timeout            | the request did not come whole in time (slow_clients.py)              |
 | 413    | body_too_large             | the body is larger than the server reads                              |
 | 429    | queue_full                 | as many requests or schemas as allowed are waiting; see Retry-After   |
 | 500    | engine_error               | the model failed on this request (weights that are not finite, memory)|
@@ -30,6 +31,7 @@ from ingot.inference.runner import NotTaking, QueueFull
 from ingot.inference.structure.errors import StructureError
 from ingot.workspace.errors import IngotError
 
+LONGEST_PATH = 200  # characters of an address in a message
 CODES = {404: "not_found", 405: "method_not_allowed", 413: "body_too_large"}
 TYPES = {401: "authentication_error", 403: "permission_error", 404: "not_found_error", 429: "rate_limit_error"}
 
@@ -98,8 +100,11 @@ def handle_errors(app: FastAPI) -> None:
         return error.response()
 
     @app.exception_handler(HTTPException)
-    async def http(_: Request, error: HTTPException) -> Response:
-        return ApiError(error.status_code, str(error.detail), headers=error.headers).response()
+    async def http(request: Request, error: HTTPException) -> Response:
+        message = str(error.detail)
+        if error.status_code == 404:
+            message = f"there is nothing at {request.url.path[:LONGEST_PATH]}; the API's addresses begin with /v1"
+        return ApiError(error.status_code, message, headers=error.headers).response()
 
     @app.exception_handler(RequestValidationError)
     async def invalid(_: Request, error: RequestValidationError) -> Response:

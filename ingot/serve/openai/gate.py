@@ -1,8 +1,11 @@
-"""Checks every request before the routes see it (Host, API key, size of the body), and counts the answers."""
+"""Checks every request before the routes see it (Host, API key, size of the body), counts the answers and logs them."""
 
 from __future__ import annotations
 
 import hmac
+import time
+from contextlib import suppress
+from dataclasses import dataclass
 
 from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
@@ -13,6 +16,16 @@ from ingot.serve.openai.errors import ApiError
 from ingot.serve.openai.service import Service
 
 OPEN = ("/health",)  # for load balancers, which have no key
+NOT_LOGGED = ("/health", "/metrics")  # asked every few seconds, by programs
+LONGEST_PATH = 200  # characters of it in the log
+
+
+@dataclass
+class Tally:
+    """The tokens of a request, as `request.state.tally`: those of its prompts, and those that were sampled for it."""
+
+    read: int = 0
+    written: int = 0
 
 
 class Gate:
@@ -27,7 +40,8 @@ class Gate:
             await self._app(scope, receive, send)
             return
         path = scope["path"] if scope["path"] in self._paths else "other"
-        read = 0
+        read, status, began = 0, 500, time.monotonic()  # a bug in a route is answered further out, by a 500
+        tally = scope.setdefault("state", {})["tally"] = Tally()
 
         async def counted_receive() -> Message:
             nonlocal read
@@ -38,16 +52,32 @@ class Gate:
             return message
 
         async def counted_send(message: Message) -> None:
+            nonlocal status
             if message["type"] == "http.response.start":
+                status = message["status"]
                 self._service.metrics.requests.labels(path, message["status"]).inc()
             await send(message)
 
+        answer = self._app
         try:
             self._check(scope)
         except ApiError as error:
-            await error.response()(scope, receive, counted_send)
+            answer = error.response()
+        try:
+            await answer(scope, counted_receive, counted_send)
+        finally:
+            self._log(scope, status, time.monotonic() - began, tally)
+
+    def _log(self, scope: Scope, status: int, seconds: float, tally: Tally) -> None:
+        """A line of the log. The path is as it was sent: what is escaped in it, a line's end perhaps, stays escaped."""
+        if self._service.log is None or scope["path"] in NOT_LOGGED:
             return
-        await self._app(scope, counted_receive, counted_send)
+        path = scope["raw_path"].decode("ascii", "backslashreplace")[:LONGEST_PATH]
+        line = f"{time.strftime('%H:%M:%S')} {scope['method']} {path} {status}, {seconds * 1000:,.0f} ms"
+        if tally.read:
+            line += f", {tally.read:,} tokens read, {tally.written:,} written"
+        with suppress(OSError):  # nobody reads the log any more: the answer is what counts
+            self._service.log(line)
 
     def _check(self, scope: Scope) -> None:
         headers = Headers(scope=scope)

@@ -40,7 +40,7 @@ async def generate(service: Service, body: GenerateRequest, request: Request) ->
         top_logprobs=0,
     )
     written = [Chunk() for _ in samplings]
-    with Generation(service, [body.token_ids] * len(samplings), samplings) as generation:
+    with Generation(service, request, [body.token_ids] * len(samplings), samplings) as generation:
 
         async def collect() -> None:
             async for index, chunk in generation.chunks():

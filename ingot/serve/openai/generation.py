@@ -42,8 +42,12 @@ def check_count(service: Service, choices: int) -> None:
 class Generation:
     """Samples `prompts[i]` by `samplings[i]` as choice i, from construction until `close`."""
 
-    def __init__(self, service: Service, prompts: Sequence[list[int]], samplings: Sequence[Sampling]) -> None:
+    def __init__(
+        self, service: Service, request: Request, prompts: Sequence[list[int]], samplings: Sequence[Sampling]
+    ) -> None:
         check_count(service, len(prompts))
+        self._tally = request.state.tally
+        self._tally.read += sum({id(prompt): len(prompt) for prompt in prompts}.values())  # of several choices once
         self._metrics = service.metrics
         self._inbox: Inbox = asyncio.Queue()
         self._first: list[tuple[Handle, Chunk]] = []  # what `begin` has seen
@@ -120,6 +124,7 @@ class Generation:
 
     def _measure(self, choice: int, chunk: Chunk) -> None:
         now, count = time.monotonic(), len(chunk.tokens)
+        self._tally.written += count
         if count and not self._last[choice]:
             self._metrics.first_token.observe(now - self._began)
             for _ in range(count - 1):  # those that came with it

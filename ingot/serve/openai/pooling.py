@@ -29,6 +29,7 @@ async def pooling(service: Service, body: PoolingRequest, request: Request) -> R
     """Judge the texts of a request."""
     service.check_model(body.model)
     texts = await asyncio.to_thread(_texts, service, body)
+    request.state.tally.read += sum(map(len, texts))
     rewards: list[float] = []
 
     async def judge() -> None:

@@ -16,6 +16,7 @@ from socket import socket as Socket
 
 import torch
 import uvicorn
+from fastapi import FastAPI
 
 from ingot.checkpoints.checkpoint import load_model
 from ingot.inference.divided.open import devices_from, open_divided
@@ -26,6 +27,7 @@ from ingot.inference.speculate.config import Speculation
 from ingot.serve.hosts import Hosts, is_local
 from ingot.serve.openai.app import create_app
 from ingot.serve.openai.service import Service
+from ingot.serve.slow_clients import PatientProtocol
 from ingot.train.device import choose_device, choose_precision
 from ingot.workspace.errors import ArtifactError, IngotError
 from ingot.workspace.interrupt import on_signals
@@ -104,7 +106,8 @@ def serve(
         engine = open_divided(model, devices, slots=slots, length=length)
     del model
     with closing(engine), closing(listen(host, port)) as socket, EngineRunner(engine, limit=slots + queue) as runner:
-        service = Service(runner, tokenizer, called, key=key, hosts=Hosts(host, allowed_hosts), deadline=deadline)
+        hosts = Hosts(host, allowed_hosts)
+        service = Service(runner, tokenizer, called, key=key, hosts=hosts, deadline=deadline, log=say)
         server = Server(service, drain=drain)
         say(f"{called}: {parameters / 1e6:.1f}M parameters, {service.length:,} tokens, {slots} requests at once")
         say(f"serving at {address(socket)}/v1 (Ctrl-C ends it)")
@@ -112,12 +115,18 @@ def serve(
         return server.ended_by
 
 
+def make_config(app: FastAPI, shutdown: int) -> uvicorn.Config:
+    """How uvicorn serves an app; after a stop, open connections get `shutdown` seconds."""
+    options = {"log_level": "warning", "timeout_graceful_shutdown": shutdown, "lifespan": "off"}
+    return uvicorn.Config(app, http=PatientProtocol, **options)
+
+
 class Server(uvicorn.Server):
     """uvicorn, ended by a drain: by a signal, or by `stop` from any thread."""
 
     def __init__(self, service: Service, *, drain: float) -> None:
         app = create_app(service)
-        super().__init__(uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=SHUTDOWN, lifespan="off"))
+        super().__init__(make_config(app, SHUTDOWN))
         self.ended_by: int | None = None
         self._runner, self._drain = service.runner, drain
 

@@ -41,6 +41,7 @@ class Service:
     body_limit: int = 16 * 2**20  # bytes
     metrics: Metrics = field(default_factory=Metrics)
     created: int = field(default_factory=lambda: int(time.time()))
+    log: Callable[[str], None] | None = None  # takes a line for each request that was answered
     compile_limit: float = 20.0  # seconds that the compiling of a structure may take, the wait for its turn included
 
     def __post_init__(self) -> None:

@@ -26,7 +26,10 @@ def make_proxy(client: Client) -> FastAPI:
     from starlette.concurrency import run_in_threadpool
     from starlette.responses import JSONResponse, StreamingResponse
 
+    from ingot.serve.openai.errors import handle_errors
+
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
+    handle_errors(app)
 
     async def forward(request: Request) -> Response:
         path = request.url.path.removeprefix("/v1")

@@ -108,7 +108,8 @@ def _with_server(client: Client) -> Iterator[Served]:
     """The API of another server, which must be there."""
     import uvicorn
 
+    from ingot.serve.openai.run import make_config
+
     client.models()
     app = make_proxy(client)
-    config = uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=int(DRAIN), lifespan="off")
-    yield Served(app, uvicorn.Server(config), calls_tools=True)
+    yield Served(app, uvicorn.Server(make_config(app, int(DRAIN))), calls_tools=True)

@@ -191,6 +191,7 @@ def test_signs_that_are_no_text(babbler: Running) -> None:
 def test_unknown_addresses_and_methods(babbler: Running) -> None:
     nowhere = http.get(babbler.url + "/v2/nothing")
     assert nowhere.status_code == 404 and error_of(nowhere)["code"] == "not_found"
+    assert "nothing at /v2/nothing; the API's addresses begin with /v1" in error_of(nowhere)["message"]
     wrong = http.get(babbler.url + CHAT)
     assert wrong.status_code == 405 and wrong.headers["allow"] == "POST"
     error_of(wrong)

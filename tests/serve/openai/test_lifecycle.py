@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -160,6 +161,36 @@ def test_metrics_as_prometheus_reads_them(tokenizer: Tokenizer) -> None:
     assert samples["ingot_info", ("model", "speaker")] == 1
     assert "_created" not in text
     assert samples["ingot_request_seconds_sum",] >= samples["ingot_inter_token_seconds_sum",] > 0
+
+
+def test_each_request_is_a_line_of_the_log(tokenizer: Tokenizer) -> None:
+    """Also one that is refused; a path cannot forge a line, and a log that cannot be written harms nobody."""
+    lines: list[str] = []
+
+    def log(line: str) -> None:
+        lines.append(line)
+        if "/full" in line:
+            raise BrokenPipeError
+
+    with serving(Engine(untrained(tokenizer), slots=2), log=log, key="k3y") as running:
+        asked: dict[str, Any] = ENDLESS | {"prompt": [5, 6, 7], "max_tokens": 10, "n": 2}
+        list(running.client.completions.create(**asked, stream=True))
+        running.client.completions.create(**asked | {"n": 1})
+        running.client.completions.create(**asked | {"max_tokens": 0, "n": 1}, echo=True)
+        known = {"Authorization": "Bearer k3y"}
+        http.get(f"{running.url}/v1/models")
+        http.get(f"{running.url}/a%0a12:00:00?secret=1", headers=known)
+        assert http.get(f"{running.url}/full", headers=known).status_code == 404
+        http.get(f"{running.url}/metrics", headers=known)
+    assert all(re.match(r"\d\d:\d\d:\d\d \w+ /\S* \d{3}, \d[\d,]* ms(, |$)", line) for line in lines)
+    assert [re.sub(r"^\S+ | [\d,]+ ms", "", line) for line in lines] == [
+        "POST /v1/completions 200,, 3 tokens read, 20 written",
+        "POST /v1/completions 200,, 3 tokens read, 10 written",
+        "POST /v1/completions 200,, 3 tokens read, 0 written",
+        "GET /v1/models 401,",
+        "GET /a%0a12:00:00 404,",
+        "GET /full 404,",
+    ]
 
 
 @pytest.mark.slow

@@ -50,6 +50,8 @@ def test_this_machine_may(address: str) -> None:
         assert ask(address, "POST", "/ui/tools", CALL, Host=f"{name}:{port}", Origin=origin)[0] == 200
     assert [tool["asks"] for tool in ask(address, "GET", "/ui/tools")[1]["tools"]] == [False, True]
     assert ask(address, "GET", "/v1/models")[1]["data"][0]["id"] == MODEL
+    status, body, _ = ask(address, "GET", "/v1/embeddings")
+    assert status == 404 and "nothing at /v1/embeddings" in body["error"]["message"]
 
 
 @pytest.mark.parametrize("path", ["/ui/tools", "/v1/chat/completions"])
