@@ -50,7 +50,7 @@ def verify_calls(source: str, tests: Calls, pool: Pool, limits: Limits) -> tuple
         last = outcome.stderr.decode("utf-8", "replace").strip().rpartition("\n")[2]
         return 0, len(expected), f"no values came back (status {outcome.exit}): {last[:500]}"
     right = [_is_right(answer, value) for answer, value in zip(answers, expected, strict=True)]
-    wrong = "" if all(right) else f"call {right.index(False) + 1}: {json.dumps(answers[right.index(False)])[:500]}"
+    wrong = "" if all(right) else f"call {right.index(False) + 1}: {_shown(answers[right.index(False)])}"
     return sum(right), len(right), wrong
 
 
@@ -72,6 +72,13 @@ def _answers(result: bytes, nonce: str, count: int) -> list[Any] | None:
         return None
     found = report.get("answers") if isinstance(report, dict) and report.get("nonce") == nonce else None
     return found if isinstance(found, list) and len(found) == count else None
+
+
+def _shown(answer: Any) -> str:
+    try:
+        return json.dumps(answer)[:500]
+    except RecursionError:  # what is read at one depth of calls is too deep to be written at another
+        return "a value that is nested too deep"
 
 
 def _is_right(answer: Any, expected: Any) -> bool:
@@ -98,6 +105,8 @@ def same(one: Any, other: Any) -> bool:
         return sorted(map(json.dumps, held)) == sorted(map(json.dumps, other[kind]))
     if kind == "dict":
         mine, theirs = ({json.dumps(key): value for key, value in pairs} for pairs in (held, other[kind]))
+        if len(mine) != len(held):
+            raise ValueError("it has the same key twice")
         return mine.keys() == theirs.keys() and all(same(mine[key], theirs[key]) for key in mine)
     return held == other[kind]
 
@@ -115,11 +124,7 @@ def _close(one: Any, other: Any) -> bool:
     return one == other or math.isclose(one, other, rel_tol=CLOSE) or (math.isnan(one) and math.isnan(other))
 
 
-def _items(value: Any) -> Any:
-    return (
-        value["tuple"]
-        if isinstance(value, dict) and value.keys() == {"tuple"}
-        else value
-        if isinstance(value, list)
-        else None
-    )
+def _items(value: Any) -> list[Any] | None:
+    """The items of a list or tuple; None if it is neither."""
+    held = value["tuple"] if isinstance(value, dict) and value.keys() == {"tuple"} else value
+    return held if isinstance(held, list) else None

@@ -1,8 +1,9 @@
 """Runs tests that are code (asserts), in a sandbox where the program under test is not. Started by `code_asserts.py`.
 
 The program's functions are stand-ins here: a call goes over descriptor 5 to the sandbox of the program, and what comes back over
-4 is plain data of built-in types, or a stand-in for an object that stayed there. Nothing that the program wrote runs in this
-process, so it can neither read the tests nor decide what is equal. The verdict goes to descriptor 3.
+4 is plain data of built-in types, or a stand-in for an object that stayed there. No function or type of this process comes back,
+not even by name. Nothing that the program wrote runs here, so it can neither read the tests nor decide what is equal. Passes are
+counted beside the tests' names, not among them. The verdict goes to descriptor 3.
 """
 
 from __future__ import annotations
@@ -16,6 +17,17 @@ from collections.abc import Iterator
 from typing import Any
 
 from ingot.envs.verifiers import code_wire as wire
+
+EXCEPTIONS = {  # those that a program may raise here: built from one text, and none that ends a loop or the tests
+    name: kind
+    for name, kind in vars(builtins).items()
+    if isinstance(kind, type)
+    and issubclass(kind, Exception)
+    and not issubclass(kind, UnicodeError | BaseExceptionGroup | StopIteration | StopAsyncIteration)
+}
+TOLD = frozenset(
+    {"__name__", "__qualname__", "__annotations__", "__defaults__", "__code__"}
+)  # what tests ask of a function
 
 
 class Ended(BaseException):
@@ -32,6 +44,7 @@ class Candidate:
     def __init__(self, reading: int, writing: int) -> None:
         self.reading, self.writing = reading, writing
         self.functions: list[Any] = []
+        self.lost = ""  # why there will be no more answers, once that is so
 
     def start(self) -> None:
         """Wait until the program is loaded."""
@@ -41,76 +54,92 @@ class Candidate:
         """Have something done over there; its value, or its exception."""
         data = [wire.encode(item, self.refer) for item in arguments]
         named = {name: wire.encode(item, self.refer) for name, item in keywords.items()}
-        try:
-            wire.send(self.writing, {"do": do, "arguments": data, "keywords": named})
-        except OSError as error:
-            raise Ended(str(error)) from None
+        self._send({"do": do, "arguments": data, "keywords": named})
         while "callback" in (reply := self._receive()):
             self._call_back(reply)
         if "error" in reply:
             raise self._error(reply["error"], do)
-        if "changed" in reply:
-            for argument, change in zip(arguments, reply["changed"], strict=False):
-                self._change(argument, change)
+        changes = reply.get("changed", [])
+        if not isinstance(changes, list):
+            raise self._end("its answer has the wrong form")
+        for argument, change in zip(arguments, changes, strict=False):
+            self._change(argument, change)
         return self._decode(reply.get("value"))
+
+    def _end(self, why: str) -> Ended:
+        """Tests that catch everything do not catch this: there is no verdict for a program that is gone."""
+        self.lost = self.lost or why
+        return Ended(why)
 
     def _error(self, said: Any, do: str) -> Exception:
         """The exception that the program raised, if it is a built-in one. StopIteration would end a loop of the tests early."""
-        name, text = said if isinstance(said, list) and len(said) == 2 else ("", said)
-        kind = getattr(builtins, name, None) if isinstance(name, str) else None
-        known = isinstance(kind, type) and issubclass(kind, Exception) and not issubclass(kind, UnicodeError)
-        if not known or (kind is StopIteration and do != "next"):
-            return RuntimeError(f"{name}: {text}")
-        return kind(text)  # type: ignore[misc]
+        if not (isinstance(said, list) and len(said) == 2 and all(isinstance(part, str) for part in said)):
+            raise self._end("its answer has the wrong form")
+        name, text = said
+        if do == "next" and name == "StopIteration":
+            return StopIteration(text)
+        return EXCEPTIONS[name](text) if name in EXCEPTIONS else RuntimeError(f"{name}: {text}")
 
     def refer(self, value: object) -> dict[str, Any]:
         """A number for what is no plain data: a stand-in's own, or one below zero for a function of the tests."""
         if isinstance(value, StandIn):
-            return {"object": object.__getattribute__(value, "_number")}
+            kind, held = object.__getattribute__(value, "_reference")
+            return {kind: held}
         self.functions.append(value)
         return {"object": -len(self.functions)}
 
     def _decode(self, data: Any) -> Any:
         try:
-            return wire.decode(data, lambda number: StandIn(self, number))
-        except (wire.WireError, ValueError, TypeError, AttributeError, RecursionError) as error:
-            raise Ended(f"its answer is not a value: {error}") from None
+            return wire.decode(data, lambda kind, held: StandIn(self, kind, held))
+        except wire.WireError as error:
+            raise self._end(f"its answer is not a value: {error}") from None
 
     def _receive(self) -> Any:
+        if self.lost:
+            raise Ended(self.lost)
         try:
             message = wire.receive(self.reading)
         except (EOFError, ValueError, RecursionError, OSError) as error:
-            raise Ended(str(error)) from None
+            raise self._end(str(error)) from None
         if not isinstance(message, dict):
-            raise Ended("its answer has the wrong form")
+            raise self._end("its answer has the wrong form")
         return message
+
+    def _send(self, message: dict[str, Any]) -> None:
+        try:
+            wire.send(self.writing, message)
+        except OSError as error:
+            raise self._end(str(error)) from None
 
     def _call_back(self, request: dict[str, Any]) -> None:
         """Call a function that the tests gave to the program."""
+        number, arguments = request["callback"], request.get("arguments")
+        if type(number) is not int or not -len(self.functions) <= number < 0 or not isinstance(arguments, list):
+            raise self._end("it calls what it was not given")
+        decoded = [self._decode(item) for item in arguments]
         try:
-            function = self.functions[-int(request["callback"]) - 1]
-            value = function(*(self._decode(item) for item in request["arguments"]))
-            reply = {"value": wire.encode(value, self.refer)}
+            reply = {"value": wire.encode(self.functions[-number - 1](*decoded), self.refer)}
         except Exception as error:  # noqa: BLE001 - the program is told, as a caller would be
             reply = {"error": f"{type(error).__name__}: {error}"}
-        wire.send(self.writing, reply)
+        self._send(reply)
 
     def _change(self, argument: Any, data: Any) -> None:
         """Do to an argument what the program did to its copy."""
-        if type(argument) is list and data is not None:
-            argument[:] = self._decode(data)
-        elif type(argument) in (dict, set) and data is not None:
-            new = self._decode(data)
-            argument.clear()
-            argument.update(new)
+        if type(argument) not in (list, dict, set) or data is None:
+            return
+        new = self._decode(data)
+        if type(new) is not type(argument):
+            raise self._end("it changes an argument into something else")
+        argument.clear()
+        argument.extend(new) if type(argument) is list else argument.update(new)
 
 
 class StandIn:
     """An object of the program. It has no equality, order or truth but its own: those would be the program's word."""
 
-    def __init__(self, candidate: Candidate, number: int) -> None:
+    def __init__(self, candidate: Candidate, kind: str, held: Any) -> None:
         object.__setattr__(self, "_candidate", candidate)
-        object.__setattr__(self, "_number", number)
+        object.__setattr__(self, "_reference", (kind, held))
 
     def _ask(self, do: str, *arguments: Any, **keywords: Any) -> Any:
         return object.__getattribute__(self, "_candidate").ask(do, self, *arguments, **keywords)
@@ -119,6 +148,9 @@ class StandIn:
         return self._ask("call", *arguments, **keywords)
 
     def __getattr__(self, name: str) -> Any:
+        """No protocols: numpy would read this process's memory wherever an `__array_interface__` says."""
+        if name.startswith("__") and name not in TOLD:
+            raise AttributeError(name)
         return self._ask("get", name)
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -171,9 +203,9 @@ class Counting(ast.NodeTransformer):
         return ast.fix_missing_locations(ast.copy_location(shell, node))
 
 
-def check(order: dict[str, Any]) -> dict[str, Any]:
+def check(order: dict[str, Any], reading: int = 4, writing: int = 5) -> dict[str, Any]:
     """Run the tests; what came of each assert that was reached."""
-    candidate = Candidate(4, 5)
+    candidate = Candidate(reading, writing)
     counting = Counting()
     tests = counting.visit(ast.parse(order["tests"], "tests.py"))
     passed, failures = [], []
@@ -183,7 +215,8 @@ def check(order: dict[str, Any]) -> dict[str, Any]:
         if not order["share"]:
             raise Failed
 
-    names: dict[str, Any] = {"__name__": "tests", "_passed": lambda: passed.append(1), "_failed": fail}
+    counters = {"_passed": lambda: passed.append(1), "_failed": fail}
+    names: dict[str, Any] = {"__name__": "tests", "__builtins__": vars(builtins) | counters}
     problem = ""
     try:
         candidate.start()
@@ -196,10 +229,12 @@ def check(order: dict[str, Any]) -> dict[str, Any]:
         exec(compile(tests, "tests.py", "exec"), names)
     except Failed:
         problem = failures[0]
-    except Ended as error:
-        problem = f"the program does not answer: {error}"
+    except Ended:
+        pass
     except BaseException as error:  # noqa: BLE001 - the tests are code and may fail in any way
         problem = f"{type(error).__name__}: {error}"[:500]
+    if candidate.lost:
+        problem = problem or f"the program does not answer: {candidate.lost}"[:500]
     total = max(counting.count, len(passed) + len(failures) + bool(problem and not failures))
     if not problem and not failures:
         total = max(1, len(passed))

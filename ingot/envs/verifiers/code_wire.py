@@ -1,14 +1,15 @@
 """Values as JSON, exactly: how a program under test and its tests talk. Standard library only; it runs inside sandboxes.
 
 A value of a built-in type is written by its type, so that nothing a program defines (`__eq__`, `__hash__`, a subclass of str)
-crosses: a subclass is written as the built-in value it holds. Any other object stays where it is and a number stands for it.
+crosses: a subclass is written as the built-in value it holds. Any other object stays where it is and a reference stands for it.
 
     None True "text" 12 [1, 2]                       as in JSON
     {"float": "0x1.8p+1"} {"int": "0x…"} {"complex": […]} {"bytes": "00ff"}
     {"tuple": […]} {"set": […]} {"frozenset": […]} {"deque": […]} {"range": […]} {"dict": [[key, value], …]}
-    {"builtin": "sorted"} {"object": 3}
+    {"builtin": "sorted"} {"object": 3}              references
 
-A message is a length (4 bytes) and JSON.
+`decode` reads what `encode` writes and refuses all else. It makes plain data; what a reference stands for is the reader's to
+say, and the tests' side never takes it for an object of its own (`code_checks.py`). A message is a length (4 bytes) and JSON.
 """
 
 from __future__ import annotations
@@ -24,6 +25,19 @@ from typing import Any
 EXACT = 2**53  # larger integers are not written as JSON numbers
 LONGEST = 2**26  # bytes of a message
 DEEPEST = 200  # levels of lists in lists
+BUILTINS = {  # functions and types that a name stands for
+    name: value
+    for name, value in vars(builtins).items()
+    if isinstance(value, types.BuiltinFunctionType | type) and value.__name__ == name
+}
+LEAVES: dict[str, tuple[Callable[[Any], Any], Callable[[Any], str]]] = {  # how each is read, and how it is written
+    "int": (lambda held: int(held, 16), hex),
+    "float": (float.fromhex, float.hex),
+    "bytes": (bytes.fromhex, bytes.hex),
+}
+COLLECTIONS: dict[str, Callable[[list[Any]], Any]] = {
+    "tuple": tuple, "set": set, "frozenset": frozenset, "deque": deque,
+}  # fmt: skip
 
 
 class WireError(Exception):
@@ -48,7 +62,7 @@ def encode(value: object, refer: Callable[[object], dict[str, Any]], depth: int 
     if isinstance(value, bytes | bytearray):
         return {"bytes": bytes(value).hex()}
     if isinstance(value, range):
-        return {"range": [value.start, value.stop, value.step]}
+        return {"range": [encode(item, refer, depth + 1) for item in (value.start, value.stop, value.step)]}
     if isinstance(value, dict):
         pairs = [(encode(k, refer, depth + 1), encode(v, refer, depth + 1)) for k, v in dict.items(value)]
         return {"dict": pairs}
@@ -58,41 +72,64 @@ def encode(value: object, refer: Callable[[object], dict[str, Any]], depth: int 
             return items if kind is list else {kind.__name__: items}
     if isinstance(value, types.BuiltinFunctionType | type):
         name = value.__name__
-        if getattr(builtins, name, None) is value:
+        if BUILTINS.get(name) is value:
             return {"builtin": name}
     return refer(value)
 
 
-def decode(data: Any, find: Callable[[int], object]) -> Any:
-    """The value of a piece of JSON; `find` gives the object that a number stands for."""
-    if isinstance(data, list):
-        return [decode(item, find) for item in data]
-    if not isinstance(data, dict):
+def decode(data: Any, find: Callable[[str, Any], object], depth: int = 0) -> Any:
+    """The value of what `encode` wrote; `find` gives what a reference, a kind and a name or number, stands for."""
+    if depth > DEEPEST:
+        raise WireError("it is nested too deep")
+    if data is None or isinstance(data, bool | str) or (isinstance(data, int) and -EXACT < data < EXACT):
         return data
-    if len(data) != 1:
+    if isinstance(data, list):
+        return [decode(item, find, depth + 1) for item in data]
+    if not isinstance(data, dict) or len(data) != 1:
         raise WireError("it is not a value")
     ((kind, held),) = data.items()
-    match kind:
-        case "int":
-            return int(held, 16)
-        case "float":
-            return float.fromhex(held)
-        case "complex":
-            return complex(*map(float.fromhex, held))
-        case "bytes":
-            return bytes.fromhex(held)
-        case "range":
-            return range(*held)
-        case "dict":
-            return {decode(key, find): decode(item, find) for key, item in held}
-        case "tuple" | "set" | "frozenset" | "deque":
-            build = {"tuple": tuple, "set": set, "frozenset": frozenset, "deque": deque}[kind]
-            return build(decode(item, find) for item in held)
-        case "builtin":
-            return getattr(builtins, held)
-        case "object":
-            return find(held)
-    raise WireError(f"{kind} is not a kind of value")
+    if (kind == "object" and type(held) is int) or (kind == "builtin" and isinstance(held, str) and held in BUILTINS):
+        return find(kind, held)
+    try:
+        return _decode_kind(kind, held, find, depth)
+    except (ValueError, TypeError, OverflowError) as error:
+        raise WireError(f"it is no {kind[:20]}: {error}") from None
+
+
+def _decode_kind(kind: str, held: Any, find: Callable[[str, Any], object], depth: int) -> Any:
+    """A value that is written by its type."""
+    if kind in LEAVES:
+        read, write = LEAVES[kind]
+        value = read(held)
+        if write(value) != held or (kind == "int" and -EXACT < value < EXACT):
+            raise WireError(f"it is not written as {kind}s are")
+        return value
+    if kind == "complex":
+        return complex(*(_decode_kind("float", part, find, depth) for part in _of_length(held, 2)))
+    if kind == "range":
+        return range(*(_integer(decode(part, find, depth + 1)) for part in _of_length(held, 3)))
+    if kind == "dict":
+        pairs = [_of_length(pair, 2) for pair in _of_length(held, None)]
+        found = {decode(key, find, depth + 1): decode(item, find, depth + 1) for key, item in pairs}
+    elif kind in COLLECTIONS:
+        found = COLLECTIONS[kind]([decode(item, find, depth + 1) for item in _of_length(held, None)])
+    else:
+        raise WireError(f"{kind[:20]} is not a kind of value")
+    if len(found) != len(held):
+        raise WireError("it holds the same twice")
+    return found
+
+
+def _of_length(held: Any, length: int | None) -> list[Any]:
+    if not isinstance(held, list) or length not in (None, len(held)):
+        raise WireError("it has the wrong form")
+    return held
+
+
+def _integer(value: Any) -> int:
+    if type(value) is not int:
+        raise WireError("it is no whole number")
+    return value
 
 
 def send(descriptor: int, message: Any) -> None:
