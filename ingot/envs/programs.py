@@ -1,6 +1,7 @@
 """Programming problems from files: a reply's program is run against tests that it cannot read (verifiers/code.py).
 
-The program is the last Python block of the reply, or the whole reply if it has none. Tests are Python code that asserts.
+The program is the last block of the reply that defines what is tested; without one, its last Python block; without blocks, the
+whole reply. Blocks are fenced as in CommonMark (spec.commonmark.org, 4.5). Tests are Python code that asserts.
 """
 
 from __future__ import annotations
@@ -18,19 +19,54 @@ from ingot.envs.episode import Score
 from ingot.envs.files import FileEnvironment
 from ingot.envs.task import Task
 from ingot.envs.verifiers.code import verify
+from ingot.envs.verifiers.code_asserts import missing_names
 from ingot.envs.verifiers.code_tests import Asserts
 from ingot.envs.verify import final_content, format_ok
 from ingot.sandbox.pool import shared_pool
 from ingot.sandbox.program import Limits
 from ingot.tokens.chat import Message
 
-BLOCK = re.compile(r"```(?:python|py)?[ \t]*\n(.*?)(?:\n```|\Z)", re.DOTALL | re.IGNORECASE)
+FENCE = re.compile(r"([ \t]*)(`{3,}|~{3,})[ \t]*(.*?)[ \t]*")
+PYTHON = re.compile(r"[{.]*i?py(?:thon)?[\d.]*(?![\w-])", re.IGNORECASE)
+INDENT = 3  # a closing fence may stand so much further in than the opening one; more is text, as in a docstring
 
 
-def program_of(content: str) -> str:
-    """The program in a reply."""
-    blocks = BLOCK.findall(content)
-    return str(blocks[-1]) if blocks else content
+def program_of(content: str, names: Sequence[str] = ()) -> str:
+    """The program in a reply, which defines `names`."""
+    found = blocks_of(content.replace("\r\n", "\n"))
+    named = [text for _, text in found if names and all(defines(text, name) for name in names)]
+    python = [text for info, text in found if PYTHON.match(info)]
+    plain = [text for info, text in found if not info]
+    return (named or python or plain or [text for _, text in found] or [content.replace("\r\n", "\n")])[-1]
+
+
+def blocks_of(content: str) -> list[tuple[str, str]]:
+    """The fenced blocks: what stands behind the fence, and the text without the fence's indentation."""
+    found: list[tuple[str, list[str]]] = []
+    fence = indent = ""
+    for line in content.split("\n"):
+        mark = FENCE.fullmatch(line)
+        if fence and mark and not mark[3] and mark[2].startswith(fence) and len(mark[1]) <= len(indent) + INDENT:
+            fence = ""
+        elif fence:
+            blank = len(line) - len(line.lstrip(" \t"))
+            found[-1][1].append(line[min(blank, len(indent)) :])
+        elif mark and not (mark[2][0] == "`" and "`" in mark[3]):
+            indent, fence = mark[1], mark[2]
+            found.append((mark[3], []))
+    return [(info, "\n".join(lines)) for info, lines in found]
+
+
+def defines(program: str, name: str) -> bool:
+    """Whether a program defines a function, a class or a variable of that name."""
+    quoted = re.escape(name)
+    pattern = rf"^[ \t]*(?:(?:async[ \t]+)?def|class)[ \t]+{quoted}\b|^{quoted}[ \t]*[:=](?!=)"
+    return re.search(pattern, program, re.MULTILINE) is not None
+
+
+def names_of(tests: Asserts) -> tuple[str, ...]:
+    """The names that a program must define for its tests."""
+    return tests.entry_points or tuple(missing_names(tests)[0])
 
 
 class Programs(FileEnvironment):
@@ -60,9 +96,10 @@ class Programs(FileEnvironment):
 
     def score(self, task: Task, messages: Sequence[Message]) -> Score:
         well_formed = format_ok(messages, task.thinking)
-        program = self.source(task, program_of(final_content(messages)))
+        tests = self.tests(task)
+        program = self.source(task, program_of(final_content(messages), names_of(tests)))
         limits = Limits(self.seconds, unsafe=self.unsafe)
-        verdict = verify(program, self.tests(task), shared_pool(), limits, self.reward)
+        verdict = verify(program, tests, shared_pool(), limits, self.reward)
         correct = verdict.total > 0 and verdict.passed == verdict.total
         return Score(
             verdict.reward * well_formed, correct, well_formed, {"tests_passed": verdict.passed / max(1, verdict.total)}

@@ -14,7 +14,8 @@ from decimal import Decimal
 from ingot.tokens.chat import Message
 
 NUMBER = re.compile(r"[+-]?(?:[0-9]{1,3}(?:,[0-9]{3})+|[0-9]+)(?:\.[0-9]+)?", re.ASCII)
-MARKS = ("<think>", "</think>", "<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>", "<|")
+# Tags of the parts of a turn, and special tokens that are spelled out. `0<|x|` is mathematics.
+MARK = re.compile(r"</?(?:think|tool_call|tool_response)>|<[|｜][\w▁]{3,}[|｜]>")
 NUMBER_LENGTH_LIMIT = 64
 
 
@@ -61,4 +62,4 @@ def _turn_ok(turn: Message, thinking: bool) -> bool:
     if not thinking and turn.thinking is not None:
         return False
     text = (turn.thinking or "") + turn.content
-    return not any(mark in text for mark in MARKS)
+    return MARK.search(text) is None

@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 
 from pydantic import Field
 
-from ingot.envs.programs import program_of
+from ingot.envs.programs import defines, program_of
 from ingot.envs.rows import Row, need
 from ingot.envs.verifiers.code_tests import Asserts
 from ingot.evals import evalplus_compare
@@ -70,8 +70,8 @@ class EvalPlus(CodeProblems):
         prompt, entry = item.data["prompt"], item.data["entry"]
         if item.data["text"]:
             return str(prompt + answer)
-        program = program_of(answer)
-        return f"{prompt.partition(f'def {entry}')[0]}\n{program}" if f"def {entry}" in program else prompt + program
+        program = program_of(answer, (entry,))
+        return f"{prompt.partition(f'def {entry}')[0]}\n{program}" if defines(program, entry) else prompt + program
 
     def tests(self, item: Item) -> Asserts:
         return self._tests(item, "base")

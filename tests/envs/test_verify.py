@@ -98,6 +98,11 @@ def test_form_with_thinking() -> None:
     assert not check(Message(role="assistant", content="85", thinking="x", problems=["</think> is missing"]))
     assert not check(Message(role="assistant", content="<think>85", thinking="x"))
     assert not check(Message(role="assistant", content="85<|im_end|>", thinking="x"))
+    for token in ("<|endoftext|>", "<|eot_id|>", "<|start_header_id|>", "<|end|>", "<｜end▁of▁sentence｜>"):
+        assert not check(Message(role="assistant", content=f"85{token}", thinking="x"))
+        assert not check(Message(role="assistant", content="85", thinking=f"x {token}"))
+    for content in ("0<|x|", "$0<|x-3|<1$", "0<|x|>y", "x <| y", "a <|> b", "f <| g |> h", "{x: 0<|x|}"):
+        assert check(Message(role="assistant", content=content, thinking="x")), content
     assert not check(Message(role="assistant", content="85", thinking="x</think>85"))
     assert not check(good, Message(role="tool", content="85"))
     assert not check(Message(role="assistant", content="85", thinking="x", tool_calls=[ToolCall("calculator", {})]))

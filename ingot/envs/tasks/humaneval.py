@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from ingot.envs.programs import Programs
+from ingot.envs.programs import Programs, defines
 from ingot.envs.rows import Row, need
 from ingot.envs.task import Task
 from ingot.envs.verifiers.code_tests import Asserts
@@ -29,7 +29,7 @@ class Humaneval(Programs):
 
     def source(self, task: Task, program: str) -> str:
         prompt, name = task.data["prompt"], task.data["entry_point"]
-        return f"{prompt.partition(f'def {name}')[0]}\n{program}" if f"def {name}" in program else prompt + program
+        return f"{prompt.partition(f'def {name}')[0]}\n{program}" if defines(program, name) else prompt + program
 
     def tests(self, task: Task) -> Asserts:
         name = task.data["entry_point"]

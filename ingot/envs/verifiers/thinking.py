@@ -14,7 +14,7 @@ import re
 from collections.abc import Callable
 
 from ingot.envs.verifiers.words import number_of_words
-from ingot.envs.verify import MARKS
+from ingot.envs.verify import MARK
 from ingot.tokens.chat import Message
 from ingot.tokens.tokenizer import THINK_END, THINK_START
 
@@ -27,7 +27,7 @@ def split_thinking(text: str) -> tuple[str, str] | None:
     if not opened or not closed or text.count(THINK_START) != 1:
         return None
     thoughts, _, answer = text.lstrip().removeprefix(THINK_START).partition(THINK_END)
-    return None if any(mark in thoughts + answer for mark in MARKS) else (thoughts, answer)
+    return None if MARK.search(thoughts + answer) else (thoughts, answer)
 
 
 def keeps_budget(turn: Message, most: int, count: Callable[[str], int] = number_of_words) -> bool:

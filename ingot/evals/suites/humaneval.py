@@ -12,7 +12,7 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from ingot.envs.programs import program_of
+from ingot.envs.programs import names_of, program_of
 from ingot.envs.rows import need
 from ingot.envs.tasks.humaneval import Humaneval as Environment
 from ingot.envs.verifiers.code_tests import Asserts
@@ -61,7 +61,8 @@ class Humaneval(CodeProblems):
     def program(self, item: Item, answer: str) -> str:
         if item.data["continues"]:
             return str(item.data["task"].data["prompt"] + answer)
-        return ENVIRONMENT.source(item.data["task"], program_of(answer))
+        task = item.data["task"]
+        return ENVIRONMENT.source(task, program_of(answer, names_of(ENVIRONMENT.tests(task))))
 
     def tests(self, item: Item) -> Asserts:
         return ENVIRONMENT.tests(item.data["task"])

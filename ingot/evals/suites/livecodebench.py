@@ -78,8 +78,8 @@ class Livecodebench(CodeProblems):
         return Item(str(row.get("question_id", place)), Question(text), data=data)
 
     def program(self, item: Item, answer: str) -> str:
-        program = f"{IMPORTS}\n{program_of(answer)}"
         name = item.data["name"]
+        program = f"{IMPORTS}\n{program_of(answer, (name,) if name else ())}"
         return f"{program}\n\n\ndef {ENTRY}(*given):\n    return Solution().{name}(*given)\n" if name else program
 
     def tests(self, item: Item) -> Calls | InputOutput:

@@ -11,7 +11,7 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from ingot.envs.programs import program_of
+from ingot.envs.programs import names_of, program_of
 from ingot.envs.rows import Row, need
 from ingot.envs.verifiers.code_tests import Asserts
 from ingot.evals.code_problems import CodeProblems
@@ -61,7 +61,7 @@ class Mbpp(CodeProblems):
         return [self._item(row, place, shots, subject) for place, row in rows]
 
     def program(self, item: Item, answer: str) -> str:
-        return answer if item.data["text"] else program_of(answer)
+        return answer if item.data["text"] else program_of(answer, names_of(self.tests(item)))
 
     def tests(self, item: Item) -> Asserts:
         return Asserts("\n".join(item.data["tests"]), prelude=item.data["setup"])

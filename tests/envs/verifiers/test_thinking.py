@@ -33,6 +33,7 @@ from ingot.tokens.chat import Message
         ("<think>a <think>b</think>4", None),
         ("<think>a</think>4</think>", None),
         ("<think>a</think>4<|im_end|>", None),
+        ("<think>0<|x|</think>0<|x|", ("0<|x|", "0<|x|")),
         ("<think><tool_call>x</tool_call></think>4", None),
     ],
 )
