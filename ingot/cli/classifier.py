@@ -51,7 +51,7 @@ def train_command(
         list[float] | None, typer.Option("--recall", help="Also report the threshold for this recall; may be repeated.")
     ] = None,
 ) -> None:
-    """Train on labelled files (jsonl, jsonl.gz, parquet, txt), write a folder, report on held-out texts."""
+    """Train on labelled files (jsonl, jsonl.gz, parquet, csv, txt), write a folder, report on held-out texts."""
     from pydantic import ValidationError
 
     from ingot.data.classify.config import TrainConfig
@@ -94,7 +94,9 @@ def train_command(
 @classifier_app.command("score")
 def score_command(
     model: Annotated[str, typer.Argument(help="Folder of a classifier, or a fastText file.", show_default=False)],
-    files: Annotated[list[Path], typer.Argument(help="Texts: jsonl, jsonl.gz, parquet or txt.", show_default=False)],
+    files: Annotated[
+        list[Path], typer.Argument(help="Texts: jsonl, jsonl.gz, parquet, csv or txt.", show_default=False)
+    ],
     text: Annotated[str, typer.Option("--text", help="Column of the text.")] = "text",
 ) -> None:
     """Print the class probabilities of every text, one JSON object per line."""

@@ -1,7 +1,8 @@
-"""Rows of files: JSON Lines, a JSON array, Parquet, Arrow, compressed or not, and data sets of the `datasets` library.
+"""Rows of files: JSON Lines, a JSON array, CSV, TSV, Parquet, Arrow, compressed or not, and data sets of the `datasets` library.
 
 data/train.jsonl.gz                    a file
 data/alpaca.json                       an array of objects
+data/alpaca.csv                        a header, then a row each; all values are text
 hf:openai/gsm8k:main:test              a data set of the hub, its configuration and split; or a folder of `save_to_disk`
 hf:my_folder:train                     without a configuration
 runs/prompts/curate-0123abcd           the documents of a finished curate stage
@@ -77,7 +78,11 @@ def _file_rows(spec: str, content: str) -> list[tuple[str, Row]]:
 
 
 def _stream_file(spec: str) -> Iterator[tuple[str, Row]]:
-    if spec.endswith((".parquet", ".arrow")):
+    from ingot.data.read.delimited import table_form
+
+    if form := table_form(spec):
+        yield from ((f"{spec}:{line}", row) for line, row in _table_rows(spec, form))
+    elif spec.endswith((".parquet", ".arrow")):
         rows = (row for table in _tables(spec) for row in table.to_pylist())
         yield from ((f"{spec}: row {number}", row) for number, row in enumerate(rows, 1))
     elif _is_array(spec):
@@ -147,6 +152,17 @@ def _json_lines(spec: str) -> Iterator[tuple[int, Row]]:
             for number, line in enumerate(whole_lines(file, spec), 1):
                 if line.strip():
                     yield number, _object(line, f"{spec}:{number}")
+    except Unreadable as error:
+        raise DataError(f"the file cannot be read: {error}", place=spec, fix="repair it, or make it anew") from error
+
+
+def _table_rows(spec: str, form: str) -> Iterator[tuple[int, Row]]:
+    from ingot.data.read.delimited import table_rows
+    from ingot.data.read.problem import Unreadable
+
+    try:
+        with Path(spec).open("rb") as file:
+            yield from table_rows(file, spec, form)
     except Unreadable as error:
         raise DataError(f"the file cannot be read: {error}", place=spec, fix="repair it, or make it anew") from error
 

@@ -32,7 +32,7 @@ class FileSuite(Suite):
         tuple[str, ...]
     ] = ()  # data sets of the hub, where the data folder has none: hf:NAME:CONFIGURATION:SPLIT
     files: tuple[str, ...] = Field(
-        (), description="files of questions, instead of the published ones: JSONL, Parquet, or hf:NAME:SPLIT"
+        (), description="files of questions, instead of the published ones: JSONL, Parquet, CSV, or hf:NAME:SPLIT"
     )
     limit: int | None = Field(None, ge=1, description="use only the first N questions")
     subset: str = Field("", description="only the questions of this file, which `ingot eval subset` makes")

@@ -65,6 +65,7 @@ STAGES: Table = {
             does="Read raw text, remove bad documents and copies.",
             makes=("documents",),
             leaves=("documents/funnel.json", "documents/removed.jsonl"),
+            version=2,
         ),
         StageKind(
             "synthesize",

@@ -86,6 +86,7 @@ def read_texts(paths: Sequence[Path], by: str | None, limit: int) -> Iterator[tu
 def _records(path: Path) -> Iterator[Mapping[str, Any]]:
     import pyarrow.parquet
 
+    from ingot.data.read.delimited import table_form, table_rows
     from ingot.data.read.problem import Unreadable
     from ingot.data.read.streams import whole, whole_lines
 
@@ -100,13 +101,15 @@ def _records(path: Path) -> Iterator[Mapping[str, Any]]:
                 yield from batch.to_pylist()
             return
         with path.open("rb") as opened:
-            if kind == "jsonl":
+            if form := table_form(path.name):
+                yield from (row for _, row in table_rows(opened, str(path), form))
+            elif kind == "jsonl":
                 yield from (json.loads(line) for line in whole_lines(opened, str(path)))
             else:
                 yield {"text": whole(opened, str(path)).decode("utf-8")}
     except (OSError, ValueError, Unreadable, pyarrow.ArrowException) as error:
         raise DataError(
-            f"cannot be read: {error}", place=str(path), fix="give .parquet, .jsonl or text, gzipped or not"
+            f"cannot be read: {error}", place=str(path), fix="give .parquet, .jsonl, .csv or text, gzipped or not"
         ) from error
 
 

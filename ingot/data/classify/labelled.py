@@ -1,4 +1,4 @@
-"""Reads labelled texts from files: jsonl(.gz), parquet, txt (one text a line; with labels in fastText's `__label__x text`)."""
+"""Reads labelled texts from files: jsonl(.gz), parquet, csv, tsv; txt: a text a line (labels: fastText's `__label__x text`)."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from ingot.data.read.delimited import table_form, table_rows
 from ingot.data.read.problem import Unreadable
 from ingot.data.read.streams import whole_lines
 from ingot.workspace.errors import DataError
@@ -27,6 +28,9 @@ def rows_of(path: Path) -> Iterator[tuple[int, dict[str, Any] | str]]:
                 number += 1
                 yield number, row
         return
+    if form := table_form(str(path)):
+        yield from rows_of_table(path, form)
+        return
     is_json = ".jsonl" in path.suffixes or ".json" in path.suffixes
     for number, raw in enumerate(lines_of(path), start=1):
         line = raw.decode("utf-8")
@@ -36,6 +40,15 @@ def rows_of(path: Path) -> Iterator[tuple[int, dict[str, Any] | str]]:
             yield number, json.loads(line) if is_json else line.strip()
         except json.JSONDecodeError as error:
             raise DataError(f"not JSON: {error}", place=f"{path}, line {number}", fix="one object a line") from None
+
+
+def rows_of_table(path: Path, form: str) -> Iterator[tuple[int, dict[str, Any]]]:
+    """The rows of a CSV or TSV file."""
+    try:
+        with path.open("rb") as file:
+            yield from table_rows(file, str(path), form)
+    except Unreadable as error:
+        raise DataError(f"cannot be read: {error}", place=str(path), fix="repair the file") from None
 
 
 def lines_of(path: Path) -> Iterator[bytes]:

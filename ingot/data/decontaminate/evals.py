@@ -1,10 +1,10 @@
 """Reads eval files: the set of each item, its question, answer and passage.
 
-A file is a row an eval (jsonl, also .gz and .zst; parquet) or one text (everything else). `overlap` takes every string
-of a row. `decon` needs to know the question: named in the config, or guessed from the names of the fields, in the order
-of the lists below. A choice among several (choices, options, endings, …) with the number or letter of the right one
-gives the text of the right one as the answer. `Passage: … Question: … Answer:` around a guessed question is removed:
-a leaked question rarely has the prompt format of one benchmark around it.
+A file is a row an eval (jsonl, csv and tsv, also .gz and .zst; parquet) or one text (everything else). `overlap`
+takes every string of a row. `decon` needs to know the question: named in the config, or guessed from the names of the
+fields, in the order of the lists below. A choice among several (choices, options, endings, …) with the number or
+letter of the right one gives the text of the right one as the answer. `Passage: … Question: … Answer:` around a
+guessed question is removed: a leaked question rarely has the prompt format of one benchmark around it.
 
 Invariant: a file that cannot be read, or whose question is not found, stops the step: a skipped eval is a silent leak.
 """
@@ -20,6 +20,7 @@ from hashlib import sha256
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
+from ingot.data.read.delimited import table_form, table_rows
 from ingot.data.read.problem import Unreadable
 from ingot.data.read.streams import whole, whole_lines
 from ingot.workspace.errors import DataError
@@ -159,6 +160,9 @@ def file_rows(system: AbstractFileSystem, path: str) -> Iterator[tuple[int, Any]
             yield from enumerate(pyarrow.parquet.read_table(file).to_pylist(), start=1)
         return
     with system.open(path, "rb") as file:
+        if form := table_form(path):
+            yield from enumerate((row for _, row in table_rows(file, path, form)), start=1)
+            return
         if not lower.endswith(ROWS):
             yield 1, decoded(whole(file, path), "the text")
             return

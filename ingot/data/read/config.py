@@ -16,7 +16,7 @@ from pydantic import Discriminator, Field, Tag, field_validator
 
 from ingot.workspace.config import Config
 
-Format = Literal["warc", "html", "jsonl", "parquet", "arrow", "text", "mediawiki"]
+Format = Literal["warc", "html", "jsonl", "csv", "tsv", "parquet", "arrow", "text", "mediawiki"]
 ColumnType = Literal["string", "integer", "number", "boolean"]
 
 BASE_COLUMNS = ("id", "text", "source", "kind", "path", "url", "date", "mime", "title")
@@ -97,7 +97,7 @@ class RowsSource(SourceConfig):
 
 
 class FilesSource(RowsSource):
-    """Files: WARC and WET, HTML, JSONL, Parquet, plain text and MediaWiki XML; compressed or not."""
+    """Files: WARC and WET, HTML, JSONL, Parquet, CSV, plain text and MediaWiki XML; compressed or not."""
 
     files: str | list[str] = Field(
         description="path, glob or folder, or a list of them, relative to the working directory; or URLs that fsspec opens"

@@ -17,6 +17,7 @@ SUFFIXES: dict[str, str] = {
     ".html": "html", ".htm": "html", ".xhtml": "html",
     ".jsonl": "jsonl", ".ndjson": "jsonl",
     ".parquet": "parquet", ".arrow": "arrow",
+    ".csv": "csv", ".tsv": "tsv",
     ".txt": "text", ".md": "text", ".rst": "text", ".py": "text", ".pyi": "text",
     ".xml": "mediawiki",
 }  # fmt: skip

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from ingot.data.read.archive import read_archive
 from ingot.data.read.config import SourceConfig
 from ingot.data.read.crawl import read_warc
+from ingot.data.read.delimited import read_table
 from ingot.data.read.document import Document, cut, tables
 from ingot.data.read.jsonl import read_jsonl
 from ingot.data.read.mediawiki import read_mediawiki
@@ -33,6 +34,8 @@ READERS: dict[str, Callable[[Piece, Any, Problems], Iterator[Any]]] = {
     "warc": read_warc,
     "html": read_html,
     "jsonl": read_jsonl,
+    "csv": read_table,
+    "tsv": read_table,
     "parquet": read_parquet,
     "arrow": read_arrow,
     "text": read_text,

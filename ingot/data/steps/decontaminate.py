@@ -37,7 +37,7 @@ STORED_QUESTION_SHARE = 0.3  # matches with less of the question are not stored
 class EvalFiles(Config):
     """Eval files whose fields are named; a plain path in `against` guesses them."""
 
-    files: str = Field(description="path or glob: jsonl(.gz, .zst), parquet, txt, md")
+    files: str = Field(description="path or glob: jsonl(.gz, .zst), parquet, csv, txt, md")
     name: str = Field(default="", description="name of the eval set in reports (empty: folder/file)")
     question: str = Field(description="field with the question or prompt")
     answer: str = Field(default="", description="field with the answer (empty: none)")
@@ -58,7 +58,7 @@ class DecontaminateStep(Step):
     mode: Literal["overlap", "decon"] = Field(default="overlap", description="how evals are found")
     against: list[str | EvalFiles] = Field(
         default=[],
-        description="eval files: paths or globs of jsonl(.gz, .zst), parquet, txt, md. `overlap` searches every string "
+        description="eval files: paths or globs of jsonl(.gz, .zst), parquet, csv, txt, md. `overlap` searches every string "
         "of a row; `decon` guesses question, answer and passage from the names of the fields",
     )
     texts: list[str] = Field(

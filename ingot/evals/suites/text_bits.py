@@ -5,8 +5,8 @@
     bits per byte = -sum log2 p(token | before) / UTF-8 bytes of the texts
 
 Each text is read from its beginning in windows of the model's context, after the token that begins a text: the harness's rolling
-log-likelihood. Rows of JSONL and Parquet files are texts; a plain text file is cut at line ends into texts of about `characters`
-characters. A standard error is over texts.
+log-likelihood. Rows of JSONL, CSV and Parquet files are texts; a plain text file is cut at line ends into texts of about
+`characters` characters. A standard error is over texts.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from ingot.evals.suite import Measured, Measuring, Subject, Suite
 from ingot.evals.suites.bits_per_byte import ratio_units
 from ingot.workspace.errors import DataError
 
-ROWS = (".jsonl", ".json", ".parquet")
+ROWS = (".jsonl", ".json", ".csv", ".tsv", ".parquet")
 
 
 class TextBits(Suite):

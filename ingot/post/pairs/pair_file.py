@@ -1,4 +1,4 @@
-"""Preference pairs and rated answers from files: JSON Lines, compressed or not, Parquet, data sets of `datasets` (envs/rows.py).
+"""Preference pairs and rated answers from files: JSON Lines, CSV, Parquet, data sets of `datasets` (envs/rows.py).
 
 The forms of their rows are in pair_rows.py. Prompt and answers are encoded by the chat format, and the prompt must be an exact
 token prefix of each conversation; only what the assistant writes after it is compared. A row that does not say `thinking`, and
