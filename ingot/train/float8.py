@@ -7,7 +7,11 @@
 Scales are those of the tensor itself (Micikevicius et al., arXiv 2209.05433), computed anew each time: nothing to remember and
 nothing to go stale. One scale per tensor is faster; one per row survives outliers. Only products of matrices with at least
 `SMALLEST` rows and columns gain from it: below that, converting costs more than it saves. The head, the embedding and routers
-do not change. The casts and products are in kernels/float8.py.
+do not change. Of a layer that tensor parallelism divides, a rank's part counts, and has scales of its own. The casts and products
+are in kernels/float8.py.
+
+The kernel's matrices are whole tiles, also where ∂W sums over the tokens: rows of zeros fill the last one, which change no scale
+and no sum.
 
 Shapes: N tokens, I inputs, O outputs.
 """
@@ -18,10 +22,11 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn.functional import linear
+from torch.nn.functional import pad
 
 from ingot.kernels.float8 import Scaling, cast_both, multiply_cast, product, scale_of
 from ingot.model.linear import Linear
+from ingot.model.order import local
 from ingot.model.transformer import Transformer
 from ingot.workspace.errors import RecipeError
 
@@ -44,7 +49,7 @@ def use_float8(model: Transformer, scaling: Scaling) -> int:
         large = [
             each
             for each in block.modules()
-            if isinstance(each, Linear) and min(each.weight.shape) >= SMALLEST and fits(each)
+            if isinstance(each, Linear) and min(local(each.weight).shape) >= SMALLEST and fits(each)
         ]
         for layer in large:
             layer.multiply = multiply_by_row if scaling == "row" else multiply_by_tensor
@@ -59,19 +64,19 @@ def float8_layers(model: Transformer) -> list[str]:
 
 
 def fits(module: Linear) -> bool:
-    """Whether the kernel takes this layer's shape."""
-    return all(size % ALIGNED == 0 for size in module.weight.shape)
+    """Whether the kernel takes the shape of this layer, or of this rank's part of it."""
+    return all(size % ALIGNED == 0 for size in local(module.weight).shape)
 
 
 def _multiply(x: Tensor, weight: Tensor, bias: Tensor | None, scaling: Scaling) -> Tensor:
     device = x.device.type
     dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else x.dtype
     rows = x.reshape(-1, x.shape[-1])
-    if len(rows) % ALIGNED:  # the sum over tokens in ∂W wants whole tiles too
-        return linear(x, weight, bias)
+    missing = -len(rows) % ALIGNED
     run = _ByTensor if scaling == "tensor" else _ByRow
-    out: Tensor = run.apply(rows.to(dtype), weight.to(dtype))  # type: ignore[no-untyped-call]
-    out = out.unflatten(0, x.shape[:-1])
+    tiles = pad(rows.to(dtype), (0, 0, 0, missing)) if missing else rows.to(dtype)
+    out: Tensor = run.apply(tiles, weight.to(dtype))  # type: ignore[no-untyped-call]
+    out = out[: len(rows)].unflatten(0, x.shape[:-1]) if missing else out.unflatten(0, x.shape[:-1])
     return out if bias is None else out + bias.to(dtype)
 
 

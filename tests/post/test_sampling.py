@@ -32,6 +32,7 @@ from ingot.post.samplers.task_stream import step_seed
 from ingot.post.sampling_config import RlConfig
 from ingot.tokens.chat import ChatFormat, Message, ToolCall
 from ingot.tokens.tokenizer import Tokenizer
+from ingot.train import float8 as train_float8
 from ingot.train.loop import Trainer
 from ingot.train.policy_gradient import PolicyGradient
 from ingot.workspace.errors import CheckFailed
@@ -145,6 +146,20 @@ def test_samples_of_a_copy_in_float8_differ_by_its_rounding(
     rows = folder.metrics.read()
     assert all(1e-6 < row["sampler_divergence"] < 0.25 and abs(row["ratio_mean"] - 1) < 0.05 for row in rows)
     assert all(row["sampler_divergence"] > 0 for row in rows)
+
+
+@pytest.mark.parametrize("smallest", [32, 1024])
+def test_a_trainer_in_float8_may_differ_by_its_rounding(
+    smallest: int, tokenizer: Tokenizer, make_folder: Callable[[str], StageFolder], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The run stopped at step 0, and the sampler was said to have other weights. Where no layer is in float8, nothing differs."""
+    monkeypatch.setattr(train_float8, "SMALLEST", smallest)
+    monkeypatch.setattr("ingot.train.device.cpu_has_bfloat16", lambda: False)
+    folder = make_folder("rl")
+    source = SampledSource(tiny_model(tokenizer), make_config(precision="float8", optimizer={"lr": 1e-2}), folder)
+    make_trainer(source).run()
+    found = [row["sampler_divergence"] for row in folder.metrics.read()]
+    assert all(1e-5 < each < 0.25 if smallest == 32 else abs(each) < 1e-6 for each in found), found
 
 
 class WithTool(SampledSource):

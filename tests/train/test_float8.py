@@ -7,13 +7,14 @@ number (2⁻⁶ and 2⁻¹⁴) the error is at most half of the smallest step (2
 from __future__ import annotations
 
 import copy
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 from torch.nn.functional import linear
 
-from ingot.kernels.float8 import Scaling, product, to_float8
+from ingot.kernels.float8 import Scaling, multiply_cast, product, to_float8
 from ingot.model.config import ModelConfig
 from ingot.model.linear import Linear
 from ingot.model.transformer import Transformer
@@ -142,11 +143,33 @@ def test_only_large_layers_of_the_blocks_change() -> None:
     assert all(min(model.get_parameter(f"{name}.weight").shape) >= float8.SMALLEST for name in changed)
 
 
-@pytest.mark.parametrize("rows", [15, 17, 33])
-def test_tokens_that_fill_no_tiles_are_multiplied_as_usual(rows: int) -> None:
-    x, weight, bias = normal(rows, 32), normal(16, 32), normal(16)
-    assert torch.equal(multiply_by_row(x, weight, bias), linear(x, weight, bias))
-    assert not torch.equal(multiply_by_row(x[:1].expand(16, -1), weight, bias)[:1], linear(x[:1], weight, bias))
+@pytest.mark.parametrize("scaling", ["tensor", "row"])
+@pytest.mark.parametrize("rows", [1, 15, 17, 100])
+def test_tokens_that_fill_no_tiles_are_multiplied_in_float8_too(
+    rows: int, scaling: Scaling, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Against the formula without tiles; the kernel's matrices are whole ones, in all three products."""
+    shapes: list[tuple[int, ...]] = []
+
+    def noted(left: Tensor, left_scale: Tensor, right: Tensor, *rest: Any, **options: Any) -> Tensor:
+        shapes.extend([tuple(left.shape), tuple(right.shape)])
+        return multiply_cast(left, left_scale, right, *rest, **options)
+
+    monkeypatch.setattr(float8, "multiply_cast", noted)
+    monkeypatch.setattr("ingot.kernels.float8.multiply_cast", noted)
+    x, weight, bias, gradient = normal(rows, 32, seed=1), normal(16, 32, seed=2), normal(16), normal(rows, 16, seed=3)
+    leaves = x.clone().requires_grad_(), weight.clone().requires_grad_()
+    out = MULTIPLY[scaling](*leaves, bias)
+    out.backward(gradient)
+    assert len(shapes) == 6 and all(size % 16 == 0 for shape in shapes for size in shape)
+    monkeypatch.undo()
+    expected = {
+        "y": (out.detach(), product(x, weight, scaling, FORWARD, FORWARD, fast=True) + bias),
+        "dx": (leaves[0].grad, product(gradient, weight.T, scaling, BACKWARD, FORWARD, fast=False)),
+        "dW": (leaves[1].grad, product(gradient.T, x.T, scaling, BACKWARD, FORWARD, fast=False)),
+    }
+    for name, (found, wanted) in expected.items():
+        torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-5, msg=name)
 
 
 @pytest.mark.parametrize(("inputs", "outputs", "kept"), [(64, 32, True), (64, 40, False), (56, 32, False)])

@@ -49,7 +49,8 @@ from ingot.tokens.batch import Batch, TokenSequence
 from ingot.tokens.syntax import Syntax
 from ingot.tokens.tokenizer import Tokenizer
 from ingot.train.batches import deal
-from ingot.train.device import choose_device, choose_precision, choose_sampling_precision
+from ingot.train.device import FLOAT8, choose_device, choose_precision, choose_sampling_precision
+from ingot.train.float8 import float8_layers
 from ingot.train.parallel.pipeline import make_passes
 from ingot.train.passes import Objective, Passes
 from ingot.train.policy_gradient import TOKEN_MEAN, Aggregation
@@ -98,7 +99,6 @@ class SampledSource(Source):
         self.device = choose_device(config.device)
         self.dtype = choose_precision(config.precision, self.device)
         self.sampling_dtype = choose_sampling_precision(config.sampling_precision, self.device)
-        self.tolerance = max(ratio_check.DIVERGENCE_TOLERANCE[each] for each in (self.dtype, self.sampling_dtype))
         self.sampling_temperature = config.temperature
         self.limit = config.max_new_tokens
         self.drawn_at = time.monotonic()  # when samples were drawn last
@@ -342,7 +342,9 @@ class SampledSource(Source):
         if share < ratio_check.FEW or not ratio_check.is_present(metrics):
             return {}  # the policy has been updated since these tokens were sampled
         tokens = share * metrics.get("ratio_tokens", math.inf)
-        problem = ratio_check.problem(ratio, divergence, tokens, self.tolerance)
+        trained = FLOAT8 if float8_layers(self.model) else self.dtype
+        tolerance = max(ratio_check.DIVERGENCE_TOLERANCE[each] for each in (trained, self.sampling_dtype))
+        problem = ratio_check.problem(ratio, divergence, tokens, tolerance)
         if problem is not None:
             raise CheckFailed(
                 f"step {step}: the trainer does not see the probabilities that the sampler reported: {problem}",

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor, distributed
-from torch.nn.functional import linear
 
 from ingot.model.feed_forward.experts import Experts
 from ingot.model.linear import Linear
@@ -29,14 +28,14 @@ class DividedOutputs(_DividedLinear):
     """A linear layer of which this rank has some outputs."""
 
     def forward(self, x: Tensor) -> Tensor:
-        return linear(x, self.matrix(), None if self.bias is None else local(self.bias))
+        return self.multiply(x, self.matrix(), None if self.bias is None else local(self.bias))
 
 
 class DividedInputs(_DividedLinear):
     """A linear layer of which this rank has some inputs: the products are summed over the ranks, then the bias is added."""
 
     def forward(self, x: Tensor) -> Tensor:
-        summed = leave(linear(x, self.matrix()), self.group)
+        summed = leave(self.multiply(x, self.matrix(), None), self.group)
         return summed if self.bias is None else summed + self.bias.to(summed.dtype)
 
 

@@ -11,9 +11,11 @@ import torch
 from torch import Tensor
 from torch.distributed.tensor import DTensor, Shard, distribute_tensor
 
+from ingot.kernels import float8 as kernels_float8
 from ingot.model.config import ModelConfig
 from ingot.model.order import Order, in_model_order, in_ranks_order, local, orders, whole
 from ingot.model.transformer import Transformer
+from ingot.train import float8
 from ingot.train.fused_head import linear_cross_entropy
 from ingot.train.parallel.config import MeshConfig
 from ingot.train.parallel.layout import Layout, make_layout
@@ -111,6 +113,47 @@ def by_tensor(names: list[str], tensor: int) -> list[Results]:
         loss.backward()
         results.append((float(loss.detach()), gradients_of(model)))
     return results
+
+
+TILES = shape({**DENSE, "feed_forward": {"width": 64}}, 2)  # halves of all matrices have whole tiles
+
+
+def in_float8(tensor: int, precision: str = "float8") -> tuple[int, Results]:
+    """How many products a pass makes in float8, its loss and gradients."""
+    made: list[Any] = []
+    kernel = kernels_float8.multiply_cast
+
+    def counted(*given: Any, **options: Any) -> Tensor:
+        made.append(given)
+        return kernel(*given, **options)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(float8, "SMALLEST", 16)
+        patch.setattr(float8, "multiply_cast", counted)
+        model = varied(TILES) if tensor == 1 else divided(TILES, MeshConfig(tensor=tensor))[0]
+        if precision == "float8":
+            float8.use_float8(model, "tensor")
+        loss = loss_of(model, uneven(0))
+        loss.backward()
+        return len(made), (float(loss.detach()), gradients_of(model))
+
+
+def test_divided_layers_multiply_in_float8_as_whole_ones_do(tmp_path: Path) -> None:
+    """As many products on every rank, and as near to float32: 4 layers a block, 3 products each (y, dx, dW)."""
+    _, (exact, exact_gradients) = in_float8(1, "float32")
+    alone, (loss, gradients) = in_float8(1)
+    ranks = run_ranks(2, in_float8, tmp_path / "store", 2)
+    assert [alone, *(made for made, _ in ranks)] == [2 * 4 * 3] * 3
+    assert abs(loss - exact) > 1e-4, "one process is in float8"
+
+    def error(found: dict[str, Any], name: str) -> float:
+        wanted = exact_gradients[name]
+        return float((torch.as_tensor(found[name]) - wanted).norm() / wanted.norm())
+
+    for _, (divided_loss, divided_gradients) in ranks:
+        assert divided_loss == pytest.approx(exact, rel=0.02)
+        for name in gradients:
+            assert error(divided_gradients, name) < 1.5 * error(gradients, name) + 0.01, name
 
 
 @pytest.mark.parametrize(
