@@ -9,7 +9,7 @@ from typing import Literal
 from pydantic import Field
 
 from ingot.envs.environment import Environment
-from ingot.envs.task import Task
+from ingot.envs.task import Task, plain
 from ingot.envs.tasks.arithmetic import Arithmetic
 from ingot.envs.tasks.calculator import Calculator
 from ingot.envs.tasks.small_talk import REPLIES, SmallTalk, greeting
@@ -57,14 +57,17 @@ class Chat(Environment):
     earlier: int = Field(3, ge=0, description="most questions before it")
 
     def draw(self, rng: random.Random) -> Task:
-        """Greetings are held out by the whole conversation, all else by its fact, as in the quickstart."""
+        """Sums, words and calls are held out by their fact, as in the quickstart. Small talk is learnt by heart there: only what
+        is `unseen` is held out; of the rest it is the conversation before it that is new."""
         before = [message for _ in range(rng.randint(0, self.earlier)) for message in self._answered(rng)]
         if self.asked == "small_talk":
             answer = rng.choice(list(REPLIES))
             question = rng.choice(TYPED)(
                 rng.choice(OTHER[answer].split(" | ")) if self.unseen else greeting(answer, rng)
             )
-            return self.ask([*before, Message("user", question)], answer, tools=(CALCULATOR,))
+            messages = [*before, Message("user", question)]
+            fact = plain(" ".join(each.content for each in messages))
+            return self.ask(messages, answer, fact=fact, tools=(CALCULATOR,))
         task = KINDS[self.asked].draw(rng)
         return self.ask([*before, *task.messages], task.answer, split=task.split, tools=(CALCULATOR,))
 

@@ -7,7 +7,8 @@
     trivia.py:Trivia: {train: [train.jsonl], test: [test.jsonl]}     the files' own splits
     trivia.py:Trivia: {files: [all.jsonl]}                           split by a hash of the question
 
-A question comes once. A train row whose question is in a test file is left out: what is held out stays held out.
+A question comes once. A train row that asks what a test row asks, be it with other capitals, blanks and marks, is left out: what
+is held out stays held out.
 
 `pass_rates` keeps train tasks of the right difficulty: GRPO learns nothing from a task that a policy always or never solves. The
 file is written once by `ingot env test NAME --policy MODEL --samples 8 --pass-rates FILE`.
@@ -26,7 +27,7 @@ from pydantic import Field, model_validator
 from ingot.envs.environment import Environment
 from ingot.envs.pass_rates import read_pass_rates
 from ingot.envs.rows import Row, fingerprints, read_rows
-from ingot.envs.task import Split, Task
+from ingot.envs.task import Split, Task, without_held_out
 from ingot.workspace.errors import DataError
 
 FORMS = "JSONL (also compressed), Parquet, or hf:NAME:SPLIT"
@@ -80,11 +81,10 @@ class FileEnvironment(Environment):
 
     @cached_property
     def _splits(self) -> dict[Split, list[Task]]:
-        test = self._tasks(self.test, "test")
-        held_out = {task.id for task in test}
-        train = [task for task in self._tasks(self.train, "train") if task.id not in held_out]
+        test, train = self._tasks(self.test, "test"), self._tasks(self.train, "train")
         for task in self._tasks(self.files, None):
             (test if task.split == "test" else train).append(task)
+        train = without_held_out(train, test)
         if self.pass_rates:
             rates, (lowest, highest) = read_pass_rates(self.pass_rates), self.pass_rate
             train = [task for task in train if lowest <= rates.get(task.id, -1.0) <= highest]

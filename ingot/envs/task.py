@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import random
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -21,6 +22,7 @@ from ingot.workspace.errors import DataError
 
 Split = Literal["train", "test"]
 TEST_SHARE = 5  # one fact in five is a test fact
+WORDS = re.compile(r"\w+(?:[.,]\w+)*|(?<!\S)[.](?!\S)|[^\w\s.,;:?!\"`]")  # 3.5, a lone dot (an empty cell), x + y
 PATIENCE = 1000  # draws without a new question after which the questions of a kind count as used up
 
 
@@ -56,6 +58,22 @@ class Task:
     def level(self) -> str:
         """Tasks that are about equally hard: its kind, and the level if its environment says one (`data={"level": 3}`)."""
         return f"{self.kind}/{self.data['level']}" if "level" in self.data else self.kind
+
+
+def plain(text: str) -> str:
+    """Its words and signs: the same for a question with other capitals, blanks and marks."""
+    return " ".join(WORDS.findall(text.casefold().replace("'", "")))
+
+
+def plain_prompt(task: Task) -> str:
+    """The words and signs of all that is said before the answer."""
+    return plain("\n".join(message.content for message in task.messages))
+
+
+def without_held_out(train: Sequence[Task], test: Sequence[Task]) -> list[Task]:
+    """The train tasks that ask nothing that a test task asks."""
+    held_out = {plain_prompt(task) for task in test}
+    return [task for task in train if plain_prompt(task) not in held_out]
 
 
 def fact_split(fact: str) -> Split:

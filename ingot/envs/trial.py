@@ -19,7 +19,7 @@ from ingot.envs.play import Limits
 from ingot.envs.policy import MessagePolicy, Policy
 from ingot.envs.rollout import PLAIN, Drawing, rollout
 from ingot.envs.scripts import Scripted
-from ingot.envs.task import Split, Task
+from ingot.envs.task import Split, Task, plain_prompt
 from ingot.tokens.chat import ChatFormat
 from ingot.workspace.errors import DataError
 
@@ -154,14 +154,10 @@ def _leaks(environment: Environment, tasks: Sequence[Task], seed: int, count: in
     except DataError as error:
         notes.append(f"the splits were not compared: {error.problem}")
         return notes
-    common = {_question(task) for task in train} & {_question(task) for task in test}
+    common = {plain_prompt(task) for task in train} & {plain_prompt(task) for task in test}
     if common:
         trial.problems.append(f"{len(common)} questions are both train and test questions")
     return notes
-
-
-def _question(task: Task) -> str:
-    return " ".join(" ".join(message.content for message in task.messages).split()).casefold()
 
 
 def _left_behind(before: set[threading.Thread]) -> int:

@@ -29,7 +29,7 @@ from ingot.envs.environment import SOLVES
 from ingot.envs.episode import UNSCORED, Episode, Score
 from ingot.envs.errors import EnvironmentFailed
 from ingot.envs.led import Answered, Asked, Finished, LedEnvironment, Refused
-from ingot.envs.task import Split, Task
+from ingot.envs.task import Split, Task, without_held_out
 from ingot.envs.tasks._verifiers_child import Child, Talk, child_of
 from ingot.tokens.chat import Message, ToolCall
 from ingot.workspace.errors import DataError, RecipeError
@@ -89,11 +89,10 @@ class Verifiers(LedEnvironment):
     def _splits(self) -> dict[Split, list[Task]]:
         if self.held_out is None:
             tasks = self._tasks("train", None)
-            return {split: [task for task in tasks if task.split == split] for split in ("train", "test")}
-        test = self._tasks("test", "test")
-        held_out = {_text(task.messages) for task in test}
-        train = self._tasks("train", "train")
-        return {"train": [task for task in train if _text(task.messages) not in held_out], "test": test}
+            train, test = ([task for task in tasks if task.split == split] for split in ("train", "test"))
+        else:
+            train, test = self._tasks("train", "train"), self._tasks("test", "test")
+        return {"train": without_held_out(train, test), "test": test}
 
     def _tasks(self, which: Split, split: Split | None) -> list[Task]:
         """The tasks of a process, each once: two that ask the same may differ in what is asked for."""
@@ -217,8 +216,3 @@ def _arguments(text: str) -> dict[str, Any]:
     except ValueError:
         value = None
     return value if isinstance(value, dict) else {"arguments": text}
-
-
-def _text(messages: Sequence[Message]) -> str:
-    """What a task asks."""
-    return "\n".join(f"{each.role}: {each.content}" for each in messages)
