@@ -200,14 +200,12 @@ def _chat_and_model(policy: str, model_name: str, max_tokens: int) -> tuple[Chat
         from ingot.envs.endpoint import EndpointPolicy
 
         return of_bytes, EndpointPolicy(EndpointConfig(url=policy, model=model_name), of_bytes)
-    from ingot.checkpoints.checkpoint import load_model
     from ingot.inference.engine import Engine
-    from ingot.train.device import choose_device
+    from ingot.inference.load import load_to_sample
     from ingot.workspace.runs import find_checkpoint
 
     path = Path(policy)
-    device = choose_device("auto")
-    model = load_model(path if path.suffix == ".gguf" else find_checkpoint(path), device=device).eval()
+    model = load_to_sample(path if path.suffix == ".gguf" else find_checkpoint(path))
     if model.tokenizer is None:
         raise RecipeError(f"{policy} has no tokenizer", place="--policy", fix="give a checkpoint with one")
     return ChatFormat(model.tokenizer), Engine(model, slots=64, length=max_tokens)

@@ -23,12 +23,11 @@ class CheckpointWriter:
     """Answers with a model of ours, in its own chat format, without thinking."""
 
     def __init__(self, path: Path) -> None:
-        from ingot.checkpoints.checkpoint import load_model
         from ingot.inference.checksum import weights_checksum
+        from ingot.inference.load import load_to_sample
         from ingot.tokens.chat import ChatFormat
-        from ingot.train.device import choose_device
 
-        self.model = load_model(path, device=choose_device("auto"))
+        self.model = load_to_sample(path)
         if self.model.tokenizer is None:
             raise ArtifactError(
                 "the checkpoint has no tokenizer", place=str(path), fix="use a checkpoint that can chat"

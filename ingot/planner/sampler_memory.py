@@ -9,7 +9,7 @@
                 processes divide the model, of which it also needs the reference's log-probabilities
     reference   4 B · parameters of the input checkpoint (rl with a `reference_weight`, prefer with `refresh` and a reference); rl
                 divides it over the processes as the trained model, and needs none with adapters (train/reference.py)
-    teacher     4 B · parameters of the teacher (distill), whole
+    teacher     2 B · parameters of the teacher (distill), whole; 4 B on a CPU and where the stage's precision is float32
     cache       pages of keys and values for all samples of a step at their full length (inference/memory.py), and states and
                 rings of layers that have these: at most 60 % of what is free on a GPU, 4 GiB on a CPU (taken as they are used)
 
@@ -81,6 +81,8 @@ def sampler_memory(
     if isinstance(config, PreferConfig):
         return replace(_prefer_memory(model, config, weights, sampler, device), whole=processes > 1)
     grading = weight_bytes(teacher) if teacher is not None else 0
+    if device is not None and config.precision != "float32":
+        grading = grading * NARROW // MASTER
     group = config.group if isinstance(config, RlConfig | DistillConfig) else 1
     if isinstance(config, RlConfig) and config.asynchronous is not None:
         return _asynchronous_memory(model, config, config.asynchronous, weights, processes, device)

@@ -26,7 +26,7 @@ from ingot.tokens.batch import TokenSequence
 from ingot.tokens.chat import ChatFormat
 from ingot.tokens.respell import Respeller
 from ingot.tokens.tokenizer import Tokenizer
-from ingot.train.device import choose_device, choose_sampling_precision, stored_dtype
+from ingot.train.device import choose_device, choose_frozen_precision, choose_sampling_precision, stored_dtype
 from ingot.train.terms import LossTerm
 from ingot.workspace.errors import RecipeError
 from ingot.workspace.stage import StageFolder
@@ -73,7 +73,8 @@ class Distill(PostStage[DistillConfig]):
         return teachers | {name: self._reach_teacher(name, each) for name, each in self.config.endpoints.items()}
 
     def _load_teacher(self, name: str, path: Path) -> LocalTeacher:
-        teacher = load_model(path, device=choose_device(self.config.device))
+        device = choose_device(self.config.device)
+        teacher = load_model(path, device=device, dtype=choose_frozen_precision(self.config.precision, device))
         problem = vocabulary_difference(self.model, teacher)
         if problem is None:
             return LocalTeacher(name, teacher, None)

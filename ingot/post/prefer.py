@@ -33,7 +33,6 @@ from ingot.post.policy import chat_format
 from ingot.post.prefer_config import AnswererConfig, PairsConfig, PreferConfig
 from ingot.post.rewards.reward_model import Judge, find_judge
 from ingot.post.stage import PostStage
-from ingot.train.device import choose_device
 from ingot.train.source import Source
 from ingot.workspace.errors import CheckFailed, RecipeError
 from ingot.workspace.stage import StageFolder
@@ -124,7 +123,7 @@ class Prefer(PostStage[PreferConfig]):
 
     def _judge(self) -> Judge | None:
         """A reward model that says which answers are better, if there is one."""
-        judge = find_judge(self.inputs, self.model, choose_device(self.config.device), 1.0)
+        judge = find_judge(self.inputs, self.model, self.config, 1.0)
         if judge is not None and self.config.pairs.choose == "right_wrong":
             raise RecipeError(
                 "a reward model knows better and worse answers, not right and wrong ones",

@@ -4,7 +4,7 @@
     sampler               a whole copy in every process, renewed from the divided weights before each step that samples; none with
                           `asynchronous`, where samplers are processes of their own
     reference             of RL and distillation: divided as the trained model is (train/reference.py); of preferences: whole
-    teacher               whole and frozen in every process
+    teacher, reward model  whole and frozen in every process, in bfloat16 on a GPU; too large for that: `endpoints` (distill)
     tasks, sequences      each process samples, or scores, a run of them; the results go to all, in their order
 
 So every process has all trajectories of a step and makes the same batches of them, of which it trains on its share.

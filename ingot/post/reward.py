@@ -70,7 +70,7 @@ class Reward(PostStage[RewardConfig]):
         """How good the finished model is on rows that it did not learn from."""
         path = self.folder.artifact(REWARD_MODEL)
         given = iter(
-            RewardModel.load(path, choose_device(self.config.device)).scores(
+            RewardModel.load(path, choose_device(self.config.device), self.config.precision).scores(
                 [text for row in rows for text in row.answers]
             )
         )

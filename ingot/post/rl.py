@@ -48,7 +48,7 @@ class Rl(PostStage[RlConfig]):
         if line := describe_ratio(config):
             self.folder.progress.say(line)
         device = choose_device(config.device)
-        judge = find_judge(self.inputs, self.model, device, config.reward_model_weight)
+        judge = find_judge(self.inputs, self.model, config, config.reward_model_weight)
         source: RlSource
         if config.asynchronous is None:
             dtype = stored_dtype(choose_sampling_precision(config.sampling_precision, device))

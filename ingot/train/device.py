@@ -47,6 +47,14 @@ def choose_sampling_precision(asked: str, device: torch.device) -> torch.dtype:
     return choose_precision(asked, device)
 
 
+def choose_frozen_precision(asked: str, device: torch.device) -> torch.dtype:
+    """The dtype of weights that a training stage only reads (teachers, reward models): that of samplers.
+
+    `asked` is the precision of the stage: one in float32 reads them in float32 on a GPU, too.
+    """
+    return choose_sampling_precision("float32" if asked == "float32" else "auto", device)
+
+
 def stored_dtype(dtype: torch.dtype) -> torch.dtype:
     """The dtype of weights that are no float8 products of a model which is sampled from in `dtype`."""
     return torch.bfloat16 if dtype == FLOAT8 else dtype

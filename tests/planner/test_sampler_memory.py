@@ -111,7 +111,11 @@ def test_a_cache_takes_what_is_free_and_no_more() -> None:
 def test_distillation_and_preferences_by_hand() -> None:
     teacher = ModelConfig.model_validate(LLAMA | {"layers": "layer*4"})
     held = sampler_memory(llama(), DistillConfig.model_validate(SAMPLES), 2, teacher, LLAMA_BYTES + 80 * GIB)
-    assert held.teacher == LLAMA_BYTES - 4 * 12 * (2048 * 3072 + 2048 * 2048 + 3 * 2048 * 8192 + 2 * 2048)
+    whole = LLAMA_BYTES - 4 * 12 * (2048 * 3072 + 2048 * 2048 + 3 * 2048 * 8192 + 2 * 2048)
+    assert held.teacher == whole // 2, "bfloat16"
+    exact = DistillConfig.model_validate(SAMPLES | {"precision": "float32"})
+    assert sampler_memory(llama(), exact, 2, teacher, LLAMA_BYTES + 80 * GIB).teacher == whole
+    assert sampler_memory(llama(), DistillConfig.model_validate(SAMPLES), 2, teacher).teacher == whole, "on a CPU"
     assert (held.sampler, held.reference, held.before) == (LLAMA_BYTES // 2, 0, False)
     pairs = PreferConfig(steps=1, sequence_length=1000)
     assert sampler_memory(llama(), pairs, device=80 * GIB) == SamplerMemory(

@@ -25,6 +25,7 @@ from ingot.post.policy import chat_format
 from ingot.post.sampling_config import DistillConfig
 from ingot.post.teachers.likeliest import with_likeliest
 from ingot.tokens.tokenizer import Tokenizer
+from ingot.train.device import choose_frozen_precision
 from ingot.workspace.errors import RecipeError
 from ingot.workspace.files import read_jsonl, write_jsonl
 from ingot.workspace.stage import StageFolder
@@ -103,6 +104,29 @@ def test_a_student_comes_near_its_teacher_on_its_own_samples(
     rows = folder.metrics.read()
     assert rows[-1]["teacher_divergence"] < 0.3 * rows[0]["teacher_divergence"]
     assert all(abs(row["ratio_mean"] - 1) < 1e-4 and row["sampler_divergence"] < 1e-6 for row in rows)
+
+
+@pytest.mark.parametrize("algorithm", ["gkd", "reverse_kl", {"algorithm": "top_k", "k": 20}, "gold"])
+def test_a_teacher_in_bfloat16_says_nearly_the_same(
+    algorithm: Any, pair: dict[str, Path], make_folder: MakeFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As on a GPU, where its weights take half the memory; a stage in float32 asks for float32 there, too."""
+    said = []
+    for dtype in (torch.float32, torch.bfloat16):
+        monkeypatch.setattr("ingot.post.distill.choose_frozen_precision", lambda *_, dtype=dtype: dtype)
+        folder = make_folder(str(dtype))
+        stage = distill.Distill(options(algorithm=algorithm, steps=1), pair, folder)
+        stage.run()
+        (teacher,) = stage.teachers.values()
+        assert teacher.model.embedding.weight.dtype == dtype
+        said.append(folder.metrics.read()[0]["teacher_divergence"])
+    assert said[1] == pytest.approx(said[0], rel=0.05) and said[0] != said[1]
+    gpu = torch.device("cuda")
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda: True)
+    assert choose_frozen_precision("auto", gpu) == choose_frozen_precision("float8", gpu) == torch.bfloat16
+    assert (
+        choose_frozen_precision("float32", gpu) == choose_frozen_precision("auto", torch.device("cpu")) == torch.float32
+    )
 
 
 def test_given_texts_and_own_samples_take_turns(pair: dict[str, Path], texts: str, make_folder: MakeFolder) -> None:

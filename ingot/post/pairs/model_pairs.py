@@ -12,7 +12,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from ingot.checkpoints.checkpoint import load_model
 from ingot.envs.endpoint import EndpointPolicy
 from ingot.envs.environment import Environment
 from ingot.envs.episode import UNSCORED, Episode, Score
@@ -27,6 +26,7 @@ from ingot.envs.tools.find import find_tools
 from ingot.envs.tools.tool import Tool, schemas
 from ingot.inference.checksum import weights_checksum
 from ingot.inference.engine import Engine
+from ingot.inference.load import load_to_sample
 from ingot.post.barrier import Between
 from ingot.post.pairs.answers import PIECE, SLOTS, from_row, to_row
 from ingot.post.pairs.own_pairs import PAIRS_FILE
@@ -38,7 +38,6 @@ from ingot.post.prefer_config import AnswererConfig, PreferConfig
 from ingot.post.processes import Processes
 from ingot.post.resumable import Resumable
 from ingot.tokens.chat import ChatFormat, Message
-from ingot.train.device import choose_device, choose_sampling_precision
 from ingot.workspace.config import content_hash
 from ingot.workspace.errors import DataError, RecipeError
 from ingot.workspace.files import write_jsonl
@@ -154,9 +153,7 @@ def opened(
         with EndpointPolicy(answerer.endpoint, chat) as policy:
             yield f"{answerer.endpoint.url} {answerer.endpoint.model}", policy, chat, LONGEST
         return
-    device = choose_device(config.device)
-    model = load_model(answerer.model, device=device)
-    model = model.to(choose_sampling_precision("auto", device)).eval()
+    model = load_to_sample(Path(answerer.model), device=config.device)
     length = min(model.config.context, LONGEST)
     yield str(weights_checksum(model)), Engine(model, slots=SLOTS, length=length), chat_format(model), length
 

@@ -18,6 +18,8 @@ from ingot.post.rewards.reward_rows import marked
 from ingot.post.teachers.vocabularies import check_vocabularies
 from ingot.tokens.packing import make_batch
 from ingot.train.batches import split_rows
+from ingot.train.config import TrainingConfig
+from ingot.train.device import choose_device, choose_frozen_precision
 from ingot.train.logprobs import score
 from ingot.train.terms import Wants
 from ingot.workspace.errors import ArtifactError
@@ -39,9 +41,9 @@ class RewardModel:
         self.model = model.eval().requires_grad_(requires_grad=False)
 
     @classmethod
-    def load(cls, path: Path, device: torch.device) -> RewardModel:
-        """The reward model at `path`."""
-        return cls(load_model(path, device=device), str(path))
+    def load(cls, path: Path, device: torch.device, precision: str = "auto") -> RewardModel:
+        """The reward model at `path`, for a stage of this `precision`."""
+        return cls(load_model(path, device=device, dtype=choose_frozen_precision(precision, device)), str(path))
 
     @torch.no_grad()
     def scores(self, texts: Sequence[Sequence[int]], between: Between = lambda: None) -> list[float]:
@@ -67,11 +69,11 @@ Judge = Callable[[list[Episode], Between], list[Episode]]
 """Changes what episodes earn; calls its second argument now and then, because a large model takes long."""
 
 
-def find_judge(inputs: Mapping[str, Path], policy: Transformer, device: torch.device, weight: float) -> Judge | None:
+def find_judge(inputs: Mapping[str, Path], policy: Transformer, config: TrainingConfig, weight: float) -> Judge | None:
     """What adds the numbers of a stage's input `reward_model` to the rewards of its episodes; None if it has none."""
     if REWARD_MODEL not in inputs:
         return None
-    model = RewardModel.load(inputs[REWARD_MODEL], device)
+    model = RewardModel.load(inputs[REWARD_MODEL], choose_device(config.device), config.precision)
     check_vocabularies(policy, model.model, str(inputs[REWARD_MODEL]))
     return partial(model.judge, weight=weight)
 

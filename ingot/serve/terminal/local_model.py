@@ -12,13 +12,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ingot.checkpoints.checkpoint import load_model
 from ingot.inference.engine import Engine
+from ingot.inference.load import load_to_sample
 from ingot.inference.sampling import Sampling
 from ingot.serve.terminal.conversation import Piece
 from ingot.tokens.chat import ChatFormat, Message
 from ingot.tokens.turn import Part, TurnReader
-from ingot.train.device import choose_device
 from ingot.workspace.errors import ArtifactError, IngotError
 
 LONGEST = 16_384  # tokens of a conversation: a cache for the whole of a long context would take gigabytes at once
@@ -26,7 +25,7 @@ LONGEST = 16_384  # tokens of a conversation: a cache for the whole of a long co
 
 def load_local_model(path: Path, adapter: Path | None = None) -> LocalModel:
     """The model at `path`: a checkpoint, a stage's folder, a Hugging Face folder or a GGUF file."""
-    model = load_model(path, device=choose_device("auto"), adapter=adapter)
+    model = load_to_sample(path, adapter=adapter)
     if model.tokenizer is None:
         raise ArtifactError("the checkpoint has no tokenizer", place=str(path), fix="use a checkpoint that Ingot wrote")
     engine = Engine(model, slots=1, length=min(model.config.context, LONGEST))
