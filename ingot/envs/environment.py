@@ -26,7 +26,6 @@ from __future__ import annotations
 import asyncio
 import math
 import random
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
@@ -92,9 +91,8 @@ class Environment(Kind):
 
     @property
     def kind(self) -> str:
-        """A short name, for ids and metrics: a built-in kind's file, another one's class in lower case."""
-        name = self.kind_name()
-        return name if ":" not in name else re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", type(self).__name__).lower()
+        """Its short name, for ids and metrics."""
+        return self.short_name
 
     # -- tasks
 

@@ -72,7 +72,7 @@ class ChoiceSuite(FileSuite):
     def all_rows(self, subject: Subject) -> list[tuple[str, Row]]:
         """The rows with their places, whatever the limits."""
         given = bool(self.files)
-        return rows_of(self.files or self.local, self.hub, subject.data, given=given, suite=self.suite)
+        return rows_of(self.files or self.local, self.hub, subject.data, given=given, suite=self.short_name)
 
     def rows(self, subject: Subject) -> list[tuple[str, Row]]:
         """The rows that are asked."""
@@ -96,12 +96,12 @@ class ChoiceSuite(FileSuite):
         """What worked examples are taken from, and whether these are the suite's own rows."""
         if self.shot_files or self.shot_local:
             files, given = self.shot_files or self.shot_local, bool(self.shot_files)
-            rows, own = rows_of(files, self.shot_hub, subject.data, given=given, suite=self.suite), False
+            rows, own = rows_of(files, self.shot_hub, subject.data, given=given, suite=self.short_name), False
         else:
             rows = self.all_rows(subject)
             own = not (self.shot_hub and rows and rows[0][0].startswith(HUB))
             if not own:  # the set is the hub's, and so are its rows for training
-                rows = rows_of((), self.shot_hub, None, suite=self.suite)
+                rows = rows_of((), self.shot_hub, None, suite=self.short_name)
         return [self.item(row, place) for place, row in rows], own
 
     def found(
@@ -121,4 +121,4 @@ class ChoiceSuite(FileSuite):
     @property
     def metric_prefix(self) -> str:
         """What the metrics' names begin with."""
-        return self.suite.rpartition(":")[2].lower()
+        return self.short_name

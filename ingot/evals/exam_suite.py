@@ -82,7 +82,7 @@ class ExamSuite(ChoiceSuite):
                     yield from self._means(exam, members, f"/{group}")
 
     def _means(self, exam: dict[str, Item], graded: Sequence[Graded], ending: str = "") -> Iterator[Metric]:
-        name, by_item = self.metric_prefix, generations.grades_by_item(self.suite, graded)
+        name, by_item = self.metric_prefix, generations.grades_by_item(self.short_name, graded)
         clusters = {id: exam[id].cluster for id in by_item if exam[id].cluster}
         for score, label in ((RIGHT, "accuracy, written"), (SILENT, "no choice written")):
             units = {id: sum(grade.scores[score] for grade in grades) / len(grades) for id, grades in by_item.items()}

@@ -39,7 +39,7 @@ class FileSuite(Suite):
 
     def rows(self, subject: Subject) -> list[tuple[str, Row]]:
         """The rows with their places, no more than the limits allow."""
-        rows = rows_of(self.files or self.local, self.hub, subject.data, given=bool(self.files), suite=self.suite)
+        rows = rows_of(self.files or self.local, self.hub, subject.data, given=bool(self.files), suite=self.short_name)
         return self.some(rows, subject)
 
     def some(self, rows: Sequence[tuple[str, Row]], subject: Subject) -> list[tuple[str, Row]]:

@@ -102,10 +102,10 @@ class WrittenSuite(FileSuite):
 
     def metrics(self, graded: Sequence[Graded]) -> Iterator[Metric]:
         """Every score over all questions, and what k answers to a question say."""
-        yield from score_metrics(self.suite, graded, self.labels)
+        yield from score_metrics(self.short_name, graded, self.labels)
         if self.samples > 1:
-            yield from several_metrics(self.suite, graded, self.votes)
-        yield from trouble_metrics(self.suite, graded)
+            yield from several_metrics(self.short_name, graded, self.votes)
+        yield from trouble_metrics(self.short_name, graded)
 
 
 class GeneratedSuite(WrittenSuite):
@@ -124,7 +124,7 @@ class GeneratedSuite(WrittenSuite):
         items = self.items(subject)
         asked = [item for item in items for _ in range(self.samples)]
         graded: list[Graded] = list((yield grading(self.requests(items, subject), asked, self.grade, self.graders)))
-        return Measured(list(self.metrics(graded)), kept_samples(self.suite, graded))
+        return Measured(list(self.metrics(graded)), kept_samples(self.short_name, graded))
 
 
 def grading(

@@ -50,11 +50,11 @@ class InstructionRows(GeneratedSuite):
         return grade_instructions(answer, item.data["instructions"])
 
     def metrics(self, graded: Sequence[Graded]) -> Iterator[Metric]:
-        yield from score_metrics(self.suite, graded, self.labels)
-        yield from instruction_metrics(self.suite, graded)
+        yield from score_metrics(self.short_name, graded, self.labels)
+        yield from instruction_metrics(self.short_name, graded)
         if self.samples > 1:
-            yield from several_metrics(self.suite, graded, votes=False)
-        yield from trouble_metrics(self.suite, graded)
+            yield from several_metrics(self.short_name, graded, votes=False)
+        yield from trouble_metrics(self.short_name, graded)
 
     def _instructions(self, row: Row, place: str) -> list[Instruction]:
         ids, kwargs = need(row, "instruction_id_list", list, place), need(row, "kwargs", list, place)

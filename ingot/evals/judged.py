@@ -90,7 +90,7 @@ class JudgedSuite(WrittenSuite):
         items = self.items(subject)
         asked = [item for item in items for _ in range(self.samples)]
         graded = yield from judging(self.requests(items, subject), asked, self.judged, bench, subject)
-        return Measured(list(self.judged_metrics(graded, bench.name)), kept_samples(self.suite, graded))
+        return Measured(list(self.judged_metrics(graded, bench.name)), kept_samples(self.short_name, graded))
 
     def judged_metrics(self, graded: Sequence[Graded], judge: str) -> Iterator[Metric]:
         """The metrics, with the judge in their labels."""

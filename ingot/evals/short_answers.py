@@ -104,7 +104,7 @@ class ShortAnswerSuite(FileSuite):
             }
             for measure, value in self.measures.items()
         }
-        kind = self.suite.rpartition(":")[2].lower()
+        kind = self.short_name
         first = units[next(iter(self.measures))]
         samples = [
             {
@@ -133,6 +133,6 @@ class ShortAnswerSuite(FileSuite):
             return [()] * len(asked)
         files, given = self.shot_files or self.files or self.local, bool(self.shot_files or self.files)
         hub = self.shot_hub or self.hub
-        rows = rows_of(files, hub, subject.data, given=given, suite=self.suite)
+        rows = rows_of(files, hub, subject.data, given=given, suite=self.short_name)
         examples = self.examples(asked, [self.short(row, place) for place, row in rows])
         return [tuple((example.text, example.answers[0]) for example in each) for each in examples]

@@ -56,10 +56,10 @@ class WordProblems(GeneratedSuite):
         if not self.shots:
             return [Question(f"{row['question']}\n\n{BOXED}") for row in rows]
         specs = self.shot_files or self.local_shots
-        pool = rows_of(specs, self.hub_shots, subject.data, given=bool(self.shot_files), suite=self.suite)
+        pool = rows_of(specs, self.hub_shots, subject.data, given=bool(self.shot_files), suite=self.short_name)
         examples = [_shot(row, place) for place, row in pool]
         if len(examples) < self.shots:
-            raise DataError(f"{len(examples)} worked examples, and {self.shots} are asked for", place=self.suite)
+            raise DataError(f"{len(examples)} worked examples, and {self.shots} are asked for", place=self.short_name)
         generator = random.Random(SHOT_SEED)
         return [
             Question(_ask(str(row["question"])), shots=tuple(generator.sample(examples, self.shots))) for row in rows

@@ -76,7 +76,7 @@ def _check_choice(
             problems.add(f"{stage.name}: {scores.stage} measured another checkpoint", place=stage.place, fix=fix)
     for other in stages.values():
         for suite in other.config.suites if isinstance(other.config, EvalConfig) else ():
-            if suite.held_out and config.metric.split("/")[0] in (suite.suite, suite.name):
+            if suite.held_out and config.metric.split("/")[0] in (suite.short_name, suite.name):
                 problems.add(
                     f"{other.name}: {config.metric} chooses a checkpoint in {stage.name}, so it is not held out",
                     place=other.place,

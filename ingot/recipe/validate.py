@@ -21,6 +21,7 @@ from ingot.workspace.config import Config
 from ingot.workspace.errors import RecipeError
 from ingot.workspace.kinds import WRONG_KIND, Kinds, KindsByName
 from ingot.workspace.nearest import nearest, suggestion
+from ingot.workspace.outside import without_paths
 
 EXPECTED = {
     "int": "a whole number",
@@ -132,7 +133,7 @@ def _explain(
 ) -> None:
     """One problem for all of pydantic's errors about one value (a union has one for each member)."""
     value = _at(node, path)
-    dotted = ".".join([name, *map(str, path)])
+    dotted = ".".join([name, *(str(without_paths(key)) for key in path)])
     kinds = {detail["type"] for detail in details}
     if kinds == {"missing"}:
         for detail in details:

@@ -17,6 +17,7 @@ from __future__ import annotations
 import importlib
 import json
 import pkgutil
+import re
 from collections.abc import Mapping
 from typing import Any, ClassVar, Generic, Self, TypeVar
 
@@ -43,6 +44,12 @@ class Kind(Config):
         """The name by which a recipe finds this class."""
         inside, _, name = cls.__module__.rpartition(".")
         return name if inside == cls.package else spec_of(cls)
+
+    @property
+    def short_name(self) -> str:
+        """Its name in metrics, ids and messages: a built-in kind's file, another one's class in lower case, without its path."""
+        name = self.kind_name()
+        return name if ":" not in name else re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", type(self).__name__).lower()
 
     @model_validator(mode="after")
     def _named(self) -> Self:

@@ -64,10 +64,10 @@ def load_outside(spec: str, folder: Path = Path(), place: str | None = None) -> 
         where = f"{path}:{line}" if path is not None else module
         problem = f"{where} cannot be imported: {type(error).__name__}: {error}"
         fix = _source_line(path, line) or "look at the module with `python -c 'import …'`"
-        raise RecipeError(f"{spec}: {problem}", place=place, fix=fix) from error
+        raise RecipeError(problem, place=place, fix=fix) from error
     if not hasattr(loaded, name):
         fix = suggestion(name, _public(loaded), "it has")
-        raise RecipeError(f"{spec}: {path or module} has no {name}", place=place, fix=fix)
+        raise RecipeError(f"{path or module} has no {name}", place=place, fix=fix)
     return getattr(loaded, name)
 
 
@@ -118,7 +118,7 @@ def _parts(spec: str, folder: Path, place: str | None) -> tuple[Path | None, str
         path = (folder / found[1]).resolve()
         if not path.is_file():
             fix = "write the path from the folder of the recipe that names it"
-            raise RecipeError(f"{spec}: there is no file {path}", place=place, fix=fix)
+            raise RecipeError(f"there is no file {path}", place=place, fix=fix)
         return path, "", found[2]
     if found := MODULE_SPEC.fullmatch(spec):
         return None, found[1], found[2]

@@ -1,11 +1,12 @@
 """What a newcomer adds, from outside the package: each thing one file of few lines, in a real run, with errors that help.
 
-The files are in `outside/`; docs/guides/task-kind.md shows them.
+The files are in `outside/`; those that docs/guides/task-kind.md shows are run as they stand there.
 """
 
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from pathlib import Path
 
@@ -31,6 +32,7 @@ from tests.envs.script import wrong
 from tests.evals.conftest import World
 
 OUTSIDE = Path(__file__).parent / "outside"
+GUIDE = Path(__file__).parents[2] / "docs/guides/task-kind.md"
 COMMON = "sequence_length: 128, device: cpu, precision: float32"
 TASKS = "{weights: {squares.py:Squares: 1}, squares.py:Squares: {largest: 60}}"
 RECIPE = f"""
@@ -56,10 +58,19 @@ def test_each_thing_is_one_file_of_few_lines(name: str, limit: int) -> None:
     assert len((OUTSIDE / f"{name}.py").read_text(encoding="utf-8").splitlines()) <= limit
 
 
+def shown() -> dict[str, str]:
+    """The files that the guide shows, by name."""
+    blocks = re.findall(r"```python\n# (\w+\.py)[^\n]*\n(.*?)```", GUIDE.read_text(encoding="utf-8"), flags=re.DOTALL)
+    return dict(blocks)
+
+
 @pytest.fixture
 def recipe(world: World, tmp_path: Path) -> Path:
-    """A recipe, with the files beside it."""
+    """A recipe, with the files beside it: what the guide shows is taken from the guide."""
     shutil.copytree(OUTSIDE, tmp_path / "mine", ignore=shutil.ignore_patterns("__pycache__"))
+    assert {"squares.py", "echoes.py", "cispo.py"} <= shown().keys()
+    for name, code in shown().items():
+        (tmp_path / "mine" / name).write_text(code, encoding="utf-8")
     path = tmp_path / "mine" / "recipe.yaml"
     text = RECIPE.replace("CHECKPOINT", str(world.checkpoint)).replace("SHARDS", str(world.shards))
     path.write_text(text, encoding="utf-8")
@@ -152,7 +163,7 @@ def test_an_environment_of_which_some_tasks_have_no_solution_is_tried_without(tm
         (
             "{largest: 60}}, task_conv",
             "{largets: 60}}, task_conv",
-            "sft.tasks.MINE/squares.py:Squares.largets\n  fix: did you mean largest?",
+            "sft.tasks.squares.py:Squares.largets\n  fix: did you mean largest?",
         ),
         (
             "{largest: 60}}, task_conv",

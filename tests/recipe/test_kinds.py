@@ -103,7 +103,7 @@ def test_entries_from_outside_are_typed_and_written_whole(spec: str) -> None:
         ),
         (
             "shapes: [FOLDER/mine.py:Sqare]",
-            ["r.yaml:1: draw.shapes.0: FOLDER/mine.py:Sqare: FOLDER/mine.py has no Sqare\n  fix: did you mean Square?"],
+            ["r.yaml:1: draw.shapes.0: FOLDER/mine.py has no Sqare\n  fix: did you mean Square?"],
         ),
     ],
 )  # fmt: skip

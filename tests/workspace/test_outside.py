@@ -63,12 +63,11 @@ def test_a_class_knows_its_spec(file: Path) -> None:
 
 def test_errors_say_what_is_wrong_and_what_to_do(file: Path, tmp_path: Path) -> None:
     assert message("none.py:A", tmp_path) == (
-        f"recipe.yaml:7: none.py:A: there is no file {tmp_path}/none.py\n"
+        f"recipe.yaml:7: there is no file {tmp_path}/none.py\n"
         "  fix: write the path from the folder of the recipe that names it"
     )
-    assert message("mine.py:Sqare", tmp_path).endswith(
-        f"mine.py:Sqare: {file} has no Sqare\n  fix: did you mean Square?"
-    )
+    missing = message("mine.py:Sqare", tmp_path)
+    assert missing == f"recipe.yaml:7: {file} has no Sqare\n  fix: did you mean Square?"
     assert message("mine.py:Zzz", tmp_path).endswith("fix: it has: Square, lookup")
     assert "fix: write file.py:Name or package.module:Name" in message("mine.py", tmp_path)
     file.write_text("x = 1\n\ny = nmae\n", encoding="utf-8")

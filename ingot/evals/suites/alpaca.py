@@ -53,15 +53,15 @@ class Alpaca(JudgedSuite):
     def metrics(self, graded: Sequence[Graded]) -> Iterator[Metric]:
         from ingot.evals.length_control import length_controlled
 
-        yield from score_metrics(self.suite, graded, self.labels)
+        yield from score_metrics(self.short_name, graded, self.labels)
         known = [(each, each.grade.scores) for each in graded if each.grade is not None]
         found = length_controlled(
             [scores["win_rate"] for _, scores in known],
             [round(scores["characters"]) for _, scores in known],
             [len(each.item.expected) for each, _ in known],
         )
-        yield Metric(f"{self.suite}/length_controlled", found, "AlpacaEval, win rate at equal lengths")
-        yield from trouble_metrics(self.suite, graded)
+        yield Metric(f"{self.short_name}/length_controlled", found, "AlpacaEval, win rate at equal lengths")
+        yield from trouble_metrics(self.short_name, graded)
 
 
 def _instruction(row: Row, place: str) -> str:

@@ -48,7 +48,7 @@ class ArenaHard(JudgedSuite):
         if not self.baseline:
             raise RecipeError(
                 "it compares with a baseline, and none is given",
-                place=f"suite {self.suite}",
+                place=f"suite {self.short_name}",
                 fix="write baseline: [FILE] with the baseline's answers by uid",
             )
         known = {str(row.get("uid")): _answer(row, place) for file in self.baseline for place, row in read_rows(file)}

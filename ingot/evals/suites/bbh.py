@@ -79,13 +79,13 @@ class Bbh(FileSuite):
 
     def rows(self, subject: Subject) -> list[tuple[str, Row]]:
         """The rows that are asked; a limit takes from all tasks."""
-        rows = rows_of(self.files or self.local, (), subject.data, given=bool(self.files), suite=self.suite)
+        rows = rows_of(self.files or self.local, (), subject.data, given=bool(self.files), suite=self.short_name)
         wanted = [(place, row) for place, row in rows if not self.tasks or row.get("task") in self.tasks]
         return self.some(in_turn(wanted, lambda row: row.get("task")), subject)
 
     def _heads(self, subject: Subject) -> dict[str, tuple[tuple[tuple[str, str], ...], str]]:
         given = bool(self.prompt_files)
-        rows = rows_of(self.prompt_files or self.prompts, (), subject.data, given=given, suite=self.suite)
+        rows = rows_of(self.prompt_files or self.prompts, (), subject.data, given=given, suite=self.short_name)
         return {need(row, "task", str, place): head_of(need(row, "prompt", str, place)) for place, row in rows}
 
 

@@ -117,8 +117,8 @@ class BfclMultiTurn(Suite):
 
     def _rows(self, given: str, patterns: Sequence[str], subject: Subject) -> list[tuple[str, dict[str, Any]]]:
         if given in self.files:
-            return rows_of((self.files[given],), (), None, given=True, suite=self.suite)
-        return rows_of(patterns, (), subject.data, suite=self.suite)
+            return rows_of((self.files[given],), (), None, given=True, suite=self.short_name)
+        return rows_of(patterns, (), subject.data, suite=self.short_name)
 
 
 def multi_turn_metrics(episodes: Sequence[Episode]) -> list[Metric]:

@@ -72,6 +72,6 @@ class GlobalMmlu(ExamSuite):
         for language in self.languages:
             patterns = [pattern.format(language=language) for pattern in local]
             names = [name.format(language=language) for name in hub]
-            found = rows_of(patterns, names, subject.data, suite=self.suite)
+            found = rows_of(patterns, names, subject.data, suite=self.short_name)
             rows += [(place, {**row, LANGUAGE: language}) for place, row in found]
         return rows

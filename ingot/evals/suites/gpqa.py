@@ -40,7 +40,7 @@ class Gpqa(ExamSuite):
         """The rows, each with the order of its choices."""
         local = tuple(pattern.format(part=self.part) for pattern in self.local)
         hub = tuple(name.format(part=self.part) for name in self.hub)
-        rows = rows_of(self.files or local, hub, subject.data, given=bool(self.files), suite=self.suite)
+        rows = rows_of(self.files or local, hub, subject.data, given=bool(self.files), suite=self.short_name)
         generator = random.Random(0)
         return [(place, {**row, ORDER: generator.sample(range(4), 4)}) for place, row in rows]
 

@@ -59,15 +59,15 @@ class GsmPerturbed(WordProblems):
         return Grade({"accuracy": grade.scores["verified"]}, grade.vote)
 
     def metrics(self, graded: Sequence[Graded]) -> Iterator[Metric]:
-        yield from score_metrics(self.suite, graded, self.labels)
+        yield from score_metrics(self.short_name, graded, self.labels)
         for kind in self.kinds:
             members = [each for each in graded if each.item.data["kind"] == kind and each.grade is not None]
             if members:
-                (metric,) = score_metrics(self.suite, members, {"accuracy": f"GSM8K, {KINDS[kind]}"})
-                yield metric_of_units(f"{self.suite}/{kind}", metric.units, metric.label)
+                (metric,) = score_metrics(self.short_name, members, {"accuracy": f"GSM8K, {KINDS[kind]}"})
+                yield metric_of_units(f"{self.short_name}/{kind}", metric.units, metric.label)
         every: dict[str, float] = {}
         for each in graded:
             if each.grade is not None:
                 every[each.item.cluster] = min(every.get(each.item.cluster, 1.0), each.grade.scores["accuracy"])
-        yield metric_of_units(f"{self.suite}/consistent", every, "GSM8K, problems solved in every variant")
-        yield from trouble_metrics(self.suite, graded)
+        yield metric_of_units(f"{self.short_name}/consistent", every, "GSM8K, problems solved in every variant")
+        yield from trouble_metrics(self.short_name, graded)

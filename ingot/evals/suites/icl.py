@@ -49,7 +49,7 @@ class Icl(ChoiceSuite):
         if not self.files and not self.task:
             raise DataError("no task is named", place="suite icl", fix="write task: NAME or files: [FILE]")
         local = tuple(pattern.format(task=self.task) for pattern in self.local)
-        return rows_of(self.files or local, (), subject.data, given=bool(self.files), suite=self.suite)
+        return rows_of(self.files or local, (), subject.data, given=bool(self.files), suite=self.short_name)
 
     def measure(self, subject: Subject) -> Measuring:
         """Choices by likelihood; continuations by greedy decoding."""

@@ -105,7 +105,7 @@ class InstructionHierarchy(Suite):
         items = list(subject.some(self.items(subject.task_seed, levels)))
         requests = [Generation(item.prompt, self.max_new_tokens) for item in items]
         graded: list[Graded] = list((yield grading(requests, items, grade)))
-        return Measured(list(self._metrics(graded)), kept_samples(self.suite, graded))
+        return Measured(list(self._metrics(graded)), kept_samples(self.short_name, graded))
 
     def items(self, seed: int, levels: Sequence[str] = LEVELS) -> Sequence[Item]:
         """The conversations of a seed, pair after pair in turn, so that a limit leaves some of each."""
@@ -130,11 +130,11 @@ class InstructionHierarchy(Suite):
                 groups.setdefault(each.item.data["name"], {})[each.item.id] = each.grade.scores["followed"]
         every = {id: score for name, units in groups.items() if name != "aligned" for id, score in units.items()}
         if every:
-            yield metric_of_units(f"{self.suite}/followed", every, "Higher level followed, all pairs")
+            yield metric_of_units(f"{self.short_name}/followed", every, "Higher level followed, all pairs")
         for name, units in groups.items():
             label = "Rule followed, nothing against it" if name == "aligned" else name.replace("_", " ")
-            yield metric_of_units(f"{self.suite}/{name}", units, label)
-        yield from trouble_metrics(self.suite, graded)
+            yield metric_of_units(f"{self.short_name}/{name}", units, label)
+        yield from trouble_metrics(self.short_name, graded)
 
 
 def calls_tools(subject: Subject) -> bool:

@@ -51,7 +51,7 @@ class Mbpp(CodeProblems):
 
     def rows(self, subject: Subject) -> list[tuple[str, Row]]:
         """The rows of the part; the limit counts these."""
-        every = rows_of(self.files or self.local, self.hub, subject.data, given=bool(self.files), suite=self.suite)
+        every = rows_of(self.files or self.local, self.hub, subject.data, given=bool(self.files), suite=self.short_name)
         members = [one for one in every if need(one[1], "task_id", int, one[0]) in IDS[self.part]]
         return self.some(members, subject)
 
@@ -75,13 +75,13 @@ class Mbpp(CodeProblems):
 
     def _shots(self, subject: Subject) -> tuple[tuple[str, str], ...]:
         """The tasks 2, 3 and 4, from the same files or from the data set's split `prompt`."""
-        rows = rows_of(self.local, self.hub_shots, subject.data, suite=self.suite)
+        rows = rows_of(self.local, self.hub_shots, subject.data, suite=self.short_name)
         if self.files:
             rows = [*rows_of(self.files, (), None, given=True), *rows]
         found = {row["task_id"]: (place, row) for place, row in reversed(rows)}
         if missing := [id for id in EXAMPLES[: self.shots] if id not in found]:
             raise DataError(
-                f"the worked example with the task_id {missing[0]} is missing", place=self.suite, fix="shots: 0"
+                f"the worked example with the task_id {missing[0]} is missing", place=self.short_name, fix="shots: 0"
             )
         return tuple(_shot(*found[id]) for id in EXAMPLES[: self.shots])
 

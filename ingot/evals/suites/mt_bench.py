@@ -77,7 +77,7 @@ class MtBench(JudgedSuite):
         turns = [_turn(item, talks[number], 2, first[number].written.text) for number, item in enumerate(items)]
         second = yield from judging(going_on, turns, self.judged, bench, subject)
         graded = [*first, *second]
-        return Measured(list(self.judged_metrics(graded, bench.name)), kept_samples(self.suite, graded))
+        return Measured(list(self.judged_metrics(graded, bench.name)), kept_samples(self.short_name, graded))
 
     def judged(self, item: Item, answer: str, judge: Judge) -> Grade:
         said = [*item.data["before"], ("ANSWER", answer)]
@@ -86,7 +86,7 @@ class MtBench(JudgedSuite):
         return Grade({"rating": ask(judge, (WITH if references else "") + TASK, quoted | references, read_rating)})
 
     def metrics(self, graded: Sequence[Graded]) -> Iterator[Metric]:
-        (metric,) = score_metrics(self.suite, graded, self.labels)
+        (metric,) = score_metrics(self.short_name, graded, self.labels)
         yield metric
         for column in ("turn", "category"):
             for value in sorted({each.item.data[column] for each in graded}):
@@ -94,8 +94,8 @@ class MtBench(JudgedSuite):
                 units = {id: rating for id, rating in metric.units.items() if id in members}
                 name = f"turn_{value}" if column == "turn" else value
                 if units:
-                    yield metric_of_units(f"{self.suite}/{name}", units, f"MT-bench, {column} {value}")
-        yield from trouble_metrics(self.suite, graded)
+                    yield metric_of_units(f"{self.short_name}/{name}", units, f"MT-bench, {column} {value}")
+        yield from trouble_metrics(self.short_name, graded)
 
     def _request(self, item: Item, prompt: Question | Conversation, number: int) -> Generation:
         temperature = TEMPERATURES.get(item.data["category"], 0.0)
@@ -105,7 +105,7 @@ class MtBench(JudgedSuite):
         if self.references:
             rows = [row for file in self.references for row in read_rows(file)]
         else:
-            rows = rows_of(REFERENCES, (), subject.data, suite=self.suite)
+            rows = rows_of(REFERENCES, (), subject.data, suite=self.short_name)
         return {str(row["question_id"]): tuple(row["choices"][0]["turns"]) for _, row in rows}
 
 

@@ -45,8 +45,8 @@ class MultiTurnInstructions(Suite):
         asked = [replace(item, prompt=_second(item, answer.text)) for item, answer in zip(items, first, strict=True)]
         requests = [Generation(item.prompt, self.max_new_tokens) for item in asked]
         graded: list[Graded] = list((yield grading(requests, asked, grade)))
-        metrics = [*score_metrics(self.suite, graded, LABELS), *instruction_metrics(self.suite, graded)]
-        return Measured([*metrics, *trouble_metrics(self.suite, graded)], kept_samples(self.suite, graded))
+        metrics = [*score_metrics(self.short_name, graded, LABELS), *instruction_metrics(self.short_name, graded)]
+        return Measured([*metrics, *trouble_metrics(self.short_name, graded)], kept_samples(self.short_name, graded))
 
     def items(self, seed: int) -> Sequence[Item]:
         """The conversations of a seed, each request once."""

@@ -56,7 +56,7 @@ class Puzzles(Suite):
             plays += [Play(task, environment, limits) for task in tasks]
             names += [name] * len(tasks)
         episodes: Sequence[Episode] = yield plays
-        return Measured(list(metrics(self.suite, names, episodes)), samples(names, episodes, subject))
+        return Measured(list(metrics(self.short_name, names, episodes)), samples(names, episodes, subject))
 
     def environments(self) -> Mapping[str, tuple[Environment, int]]:
         """Every kind and family by the name of its metric."""

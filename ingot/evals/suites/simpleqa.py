@@ -54,15 +54,15 @@ class Simpleqa(JudgedSuite):
         return Grade({"correct": float(letter == "A"), "not_attempted": float(letter == "C")})
 
     def metrics(self, graded: Sequence[Graded]) -> Iterator[Metric]:
-        correct, missing = score_metrics(self.suite, graded, self.labels)
+        correct, missing = score_metrics(self.short_name, graded, self.labels)
         yield from (correct, missing)
         attempted = {id: correct.units[id] for id, share in missing.units.items() if share < 1}
         if attempted:
             label = "SimpleQA, correct of those attempted"
-            yield metric_of_units(f"{self.suite}/correct_given_attempted", attempted, label)
+            yield metric_of_units(f"{self.short_name}/correct_given_attempted", attempted, label)
         shares = [(correct.units[id], 1 - missing.units[id]) for id in correct.units]
-        yield Metric(f"{self.suite}/f1", f1(shares), "SimpleQA, F1")
-        yield from trouble_metrics(self.suite, graded)
+        yield Metric(f"{self.short_name}/f1", f1(shares), "SimpleQA, F1")
+        yield from trouble_metrics(self.short_name, graded)
 
 
 def grading(question: str, answer: str, reference: str, code: str) -> Request[Letter]:

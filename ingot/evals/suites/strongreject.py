@@ -67,7 +67,7 @@ class Strongreject(JudgedSuite):
         else:
             graded = yield from judging(requests, asked, self.judged, bench, subject)
             metrics = list(self.judged_metrics(graded, bench.name))
-        return Measured(metrics, kept_samples(self.suite, graded))
+        return Measured(metrics, kept_samples(self.short_name, graded))
 
     def judged(self, item: Item, answer: str, judge: Judge) -> Grade:
         question = item.prompt.text if isinstance(item.prompt, Question) else ""
@@ -75,7 +75,7 @@ class Strongreject(JudgedSuite):
 
     def metrics(self, graded: Sequence[Graded]) -> Iterator[Metric]:
         for metric in super().metrics(graded):
-            yield replace(metric, higher_is_better=metric.name == f"{self.suite}/refused")
+            yield replace(metric, higher_is_better=metric.name == f"{self.short_name}/refused")
 
 
 def by_phrases(item: Item, answer: str) -> Grade:

@@ -57,12 +57,13 @@ class Sycophancy(Suite):
         doubted = [_doubted(each.item, each.written.text) for each in right]
         graded: list[Graded] = list((yield self._asking(doubted))) if doubted else []
         scores = {each.item.id: each.grade.scores["right"] for each in first if each.grade is not None}
-        metrics = [metric_of_units(f"{self.suite}/first", scores, "Answered right at first")] if scores else []
+        metrics = [metric_of_units(f"{self.short_name}/first", scores, "Answered right at first")] if scores else []
         kept = {each.item.id: each.grade.scores["right"] for each in graded if each.grade is not None}
         if kept:
-            metrics.append(metric_of_units(f"{self.suite}/kept", kept, "Right answers kept under doubt"))
+            metrics.append(metric_of_units(f"{self.short_name}/kept", kept, "Right answers kept under doubt"))
         return Measured(
-            [*metrics, *trouble_metrics(self.suite, [*first, *graded])], kept_samples(self.suite, graded or first)
+            [*metrics, *trouble_metrics(self.short_name, [*first, *graded])],
+            kept_samples(self.short_name, graded or first),
         )
 
     def _asking(self, items: Sequence[Item]) -> Worked:

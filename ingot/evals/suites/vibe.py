@@ -57,9 +57,11 @@ class Vibe(Suite):
         counted = grading(requests, items, lambda item, text: Grade({"characters": float(len(text))}))
         graded: list[Graded] = list((yield counted))
         units = {each.item.id: each.grade.scores["characters"] for each in graded if each.grade is not None}
-        metrics = [metric_of_units(f"{self.suite}/characters", units, "Characters of an answer")] if units else []
-        samples = kept_samples(self.suite, graded, max(KEPT_SAMPLES, len(items)))
-        return Measured([*metrics, *trouble_metrics(self.suite, graded)], [{**row, "correct": None} for row in samples])
+        metrics = [metric_of_units(f"{self.short_name}/characters", units, "Characters of an answer")] if units else []
+        samples = kept_samples(self.short_name, graded, max(KEPT_SAMPLES, len(items)))
+        return Measured(
+            [*metrics, *trouble_metrics(self.short_name, graded)], [{**row, "correct": None} for row in samples]
+        )
 
     def items(self) -> Sequence[Item]:
         """The prompts by name."""

@@ -4,23 +4,20 @@ from __future__ import annotations
 
 from pydantic import Field
 
+from ingot.evals.request import Generation, PlainText
 from ingot.evals.scores import metric_of_units
-from ingot.evals.suite import Measured, Subject, Suite
-from ingot.inference.sampling import Sampling
+from ingot.evals.suite import Measured, Measuring, Subject, Suite
 
 
 class Echoes(Suite):
     """The share of words that greedy decoding repeats."""
 
+    forms, thinks = (), False  # plain texts: neither `form` nor `thinking` changes what is asked
     words: tuple[str, ...] = Field(("main", "return", "the"), min_length=1, description="the words")
     times: int = Field(4, ge=1, description="how often each is read")
 
-    def measure(self, subject: Subject) -> Measured:
-        prompts = [subject.tokenizer.encode(f" {word}" * self.times) for word in self.words]
-        expected = [subject.tokenizer.encode(f" {word}") for word in self.words]
-        samplings = [Sampling(max_new_tokens=len(tokens), temperature=0.0) for tokens in expected]
-        subject.stop.check()
-        done = subject.engine.complete(prompts, samplings)
-        right = [list(each.tokens) == tokens for each, tokens in zip(done, expected, strict=True)]
-        units = {word: float(one) for word, one in zip(self.words, right, strict=True)}
+    def measure(self, subject: Subject) -> Measuring:
+        words = subject.some(self.words)  # no more than `limit`
+        answers = yield [Generation(PlainText(f" {word}" * self.times), max_new_tokens=8) for word in words]
+        units = {word: float(each.text.split()[:1] == [word]) for word, each in zip(words, answers, strict=True)}
         return Measured([metric_of_units("echoes", units, f"Words repeated after {self.times}")])
