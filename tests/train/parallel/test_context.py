@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Literal
 
@@ -27,6 +28,7 @@ from ingot.train.parallel.tensor import apply_tensor_parallel
 from ingot.train.preference import Preference
 from ingot.train.terms import CrossEntropy
 from ingot.workspace.errors import RecipeError
+from tests.slow import slow
 from tests.train.parallel.models import DENSE, MLA, MOE, shape, sparse, two_choices, uneven
 from tests.train.parallel.ranks import run_ranks
 from tests.train.parallel.reference import Results, compare, loss_of, one_process
@@ -126,12 +128,17 @@ def test_loss_and_all_gradients_equal_one_process(mesh: MeshConfig, names: list[
         compare(one_process(varied(MODELS[name]), uneven(0)), [rank[number] for rank in ranks], bound=1e-5)
 
 
-@pytest.mark.slow  # optimizer steps on gradients that the test above has; adapters' steps are in test_lora.py
-@pytest.mark.parametrize("name", ["ahead", "moe"])
-def test_steps_of_training_equal_one_process(name: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "mesh"),
+    [
+        ("moe", {"context": 2}),
+        *map(slow, [("ahead", {"context": 2, "tensor": 2}), ("moe", {"context": 2, "tensor": 2})]),
+    ],
+)
+def test_steps_of_training_equal_one_process(name: str, mesh: dict[str, int], tmp_path: Path) -> None:
     """Two optimizer steps through the real passes: counts, losses by source, multi-token prediction, routers' biases."""
-    case = Case(name, MODELS[name], {"context": 2, "tensor": 2})
-    for rank, worst in enumerate(compare_steps([case], 4, tmp_path / "store")[name]):
+    case = Case(name, MODELS[name], mesh)
+    for rank, worst in enumerate(compare_steps([case], math.prod(mesh.values()), tmp_path / "store")[name]):
         assert max(worst.values()) < 1e-5, (rank, worst)
 
 

@@ -30,18 +30,20 @@ from ingot.train.pretrain_config import PretrainConfig
 from ingot.workspace.progress import Progress
 from ingot.workspace.stage import StageFolder
 from tests.forking import forking, freeze
+from tests.slow import slow
 from tests.train.pretraining import CONFIG, DEADLINE_SECONDS, write_inputs
 
 STEPS, EVERY = 24, 4
 STARTS = ((1, 6), (2, 11), (4, 18), (1, STEPS))  # world size, and the step in which it is killed
+FEW = 7  # steps of the short run: one checkpoint
 ROWS = 5  # of a step: two and four ranks have unequal shares
 
 Rows = dict[int, list[str]]  # by step: every row that was trained on, in order
 
 
-def config() -> PretrainConfig:
+def config(steps: int) -> PretrainConfig:
     changes = {
-        "steps": STEPS,
+        "steps": steps,
         "checkpoints": {"every": EVERY, "asynchronous": False},  # so that it is known which one is there
         "batch_tokens": ROWS * CONFIG["sequence_length"],
         "optimizer": {"lr": 0.01, "epsilon": 1e-4},  # a small ε makes large steps of the last bits of small gradients
@@ -59,7 +61,9 @@ def row_contents(batch: Batch) -> list[str]:
     ]
 
 
-def train_rank(path: Path, seen: Path, inputs: dict[str, Path], rank: int, world: int, store: Path, kill: int) -> None:
+def train_rank(
+    path: Path, seen: Path, inputs: dict[str, Path], rank: int, world: int, store: Path, kill: int, steps: int
+) -> None:
     """One rank of the stage in `path`; notes its rows in `seen` and kills itself in step `kill`. The body of a process."""
     torch.set_num_threads(1)
     freeze()
@@ -83,25 +87,25 @@ def train_rank(path: Path, seen: Path, inputs: dict[str, Path], rank: int, world
     if world > 1:
         deadline, shared = timedelta(seconds=DEADLINE_SECONDS), FileStore(str(store), world)
         distributed.init_process_group("gloo", store=shared, timeout=deadline, rank=rank, world_size=world)
-    pretrain.run(config(), inputs, StageFolder(path, seed=7, progress=Progress()))
+    pretrain.run(config(steps), inputs, StageFolder(path, seed=7, progress=Progress()))
     if world > 1:
         distributed.destroy_process_group()
 
 
-def start(path: Path, inputs: dict[str, Path], world: int, kill: int, number: int = 0) -> Rows:
+def start(path: Path, inputs: dict[str, Path], world: int, kill: int, number: int = 0, steps: int = STEPS) -> Rows:
     """Train until the kill or the end; the rows of the steps before the kill, all ranks' together."""
     seen = [path.with_name(f"{path.name}-{number}-{rank}.jsonl") for rank in range(world)]
     store = path.with_name(f"{path.name}-{number}-store")
-    given = [(path, seen[rank], inputs, rank, world, store, kill) for rank in range(world)]
+    given = [(path, seen[rank], inputs, rank, world, store, kill, steps) for rank in range(world)]
     ranks = [forking().Process(target=train_rank, args=each, daemon=True) for each in given]
     for process in ranks:
         process.start()
     victim = ranks[-1]
     assert wait([victim.sentinel], DEADLINE_SECONDS), f"{world} processes took too long"
     victim.join()
-    assert victim.exitcode == (0 if kill == STEPS else -signal.SIGKILL)
+    assert victim.exitcode == (0 if kill == steps else -signal.SIGKILL)
     for process in ranks:
-        process.join(0 if kill < STEPS else DEADLINE_SECONDS)
+        process.join(0 if kill < steps else DEADLINE_SECONDS)
         process.kill()  # those that wait for the dead one
         process.join()
     rows: defaultdict[int, list[str]] = defaultdict(list)
@@ -114,6 +118,17 @@ def start(path: Path, inputs: dict[str, Path], world: int, kill: int, number: in
 
 def metrics(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (path / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+
+
+@pytest.mark.parametrize(("first", "second"), [(2, 1), slow((1, 2))])
+def test_killed_once_it_goes_on_in_another_world_size(first: int, second: int, tmp_path: Path) -> None:
+    """The short form of the test below: killed in step 5, resumed from the checkpoint of step 4 by one process more or less."""
+    inputs = write_inputs(tmp_path / "inputs")
+    expected = start(tmp_path / "alone", inputs, 1, FEW, steps=FEW)
+    rows = start(tmp_path / "killed", inputs, first, 5, 0, FEW)
+    again = start(tmp_path / "killed", inputs, second, FEW, 1, FEW)
+    assert list(rows) == [0, 1, 2, 3, 4] and list(again) == [4, 5, 6] and rows | again == expected
+    assert_same_result(tmp_path / "killed", tmp_path / "alone")
 
 
 @pytest.mark.slow
@@ -133,13 +148,19 @@ def test_killed_and_resumed_in_other_world_sizes_it_trains_on_the_same_tokens(tm
         trained += rows
     assert len(trained) > STEPS and set(trained) == set(range(STEPS)), "some steps twice, none never"
 
-    alone, killed = metrics(tmp_path / "alone"), metrics(tmp_path / "killed")
-    assert [row["step"] for row in killed] == list(range(STEPS))
-    assert alone[-1]["loss"] < alone[0]["loss"] - 0.5, "it learns"
+    alone = metrics(tmp_path / "alone")
+    assert len(alone) == STEPS and alone[-1]["loss"] < alone[0]["loss"] - 0.5, "it learns"
+    assert_same_result(tmp_path / "killed", tmp_path / "alone")
+
+
+def assert_same_result(path: Path, undisturbed: Path) -> None:
+    """The numbers of every step, and the weights at the end: other orders of a sum change their last bits only."""
+    alone, killed = metrics(undisturbed), metrics(path)
+    assert [row["step"] for row in killed] == [row["step"] for row in alone]
     for name, bound in (("loss", 1e-5), ("tokens", 0), ("learning_rate", 0), ("gradient_norm", 1e-4)):
         numpy.testing.assert_allclose(
             [row[name] for row in killed], [row[name] for row in alone], rtol=bound, err_msg=name
         )
-    weights = load_model(tmp_path / "killed").state_dict()
-    for name, weight in load_model(tmp_path / "alone").state_dict().items():
+    weights = load_model(path).state_dict()
+    for name, weight in load_model(undisturbed).state_dict().items():
         numpy.testing.assert_allclose(weights[name].numpy(), weight.numpy(), rtol=1e-3, atol=1e-5, err_msg=name)
