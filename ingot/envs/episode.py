@@ -40,6 +40,8 @@ class Score:
 
 
 UNSCORED = Score(0.0, False, False)
+UNREAD = ("answers_too_large", "answers_too_slow", "answers_unreadable")
+"""In `detail`, of answers that a verifier could not judge for a reason of their own: they earn nothing, and are counted."""
 NO_COLUMNS: Mapping[str, Sequence[float]] = {}
 
 

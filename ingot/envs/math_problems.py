@@ -17,7 +17,8 @@ from ingot.envs.files import FileEnvironment
 from ingot.envs.rows import Row, need
 from ingot.envs.task import Task
 from ingot.envs.tools.python_session import PYTHON_SESSION, open_session
-from ingot.envs.verifiers.math import extract_answer, same_answer, same_at_once
+from ingot.envs.verifiers.children import ENDED, TOO_SLOW
+from ingot.envs.verifiers.math import DIFFERENT, SAME, TOO_LARGE, compare, extract_answer, same_at_once
 from ingot.envs.verify import final_content, format_ok
 from ingot.tokens.chat import Message
 
@@ -61,21 +62,29 @@ class MathProblems(FileEnvironment):
 
     def score(self, task: Task, messages: Sequence[Message]) -> Score:
         answer = self._answer(messages)
-        return self._scored(task, messages, answer, answer is not None and same_answer(answer, task.answer))
+        return self._scored(task, messages, answer, DIFFERENT if answer is None else compare(answer, task.answer))
 
     def score_at_once(self, task: Task, messages: Sequence[Message]) -> Score | None:
         if type(self).score is not MathProblems.score or self.rewards():
             return super().score_at_once(task, messages)
         answer = self._answer(messages)
-        correct = False if answer is None else same_at_once(answer, task.answer)
-        return None if correct is None else self._scored(task, messages, answer, correct)
+        if answer is None:
+            return self._scored(task, messages, answer, DIFFERENT)
+        known = same_at_once(answer, task.answer)
+        return None if known is None else self._scored(task, messages, answer, compare(answer, task.answer))
 
     def _answer(self, messages: Sequence[Message]) -> str | None:
         return extract_answer(final_content(messages), last_number=self.last_number)
 
-    def _scored(self, task: Task, messages: Sequence[Message], answer: str | None, correct: bool) -> Score:
-        well_formed = format_ok(messages, task.thinking)
-        return Score(float(correct and well_formed), correct, well_formed, {"answered": float(answer is not None)})
+    def _scored(self, task: Task, messages: Sequence[Message], answer: str | None, status: str) -> Score:
+        """`detail` counts the answers that earn nothing because they cannot be compared, by cause."""
+        correct, well_formed = status == SAME, format_ok(messages, task.thinking)
+        detail = {
+            "answered": float(answer is not None),
+            "answers_too_large": float(status == TOO_LARGE),
+            "answers_too_slow": float(status in (TOO_SLOW, ENDED)),
+        }
+        return Score(float(correct and well_formed), correct, well_formed, detail)
 
     @property
     def stateful(self) -> bool:

@@ -40,6 +40,11 @@ class JsonProcess:
         """Whether it has died."""
         return has_ended(self._process)
 
+    @property
+    def killed_by(self) -> int | None:
+        """The signal that ended it, 0 if it ended by itself, None if it goes on."""
+        return max(0, -self._process.wait(timeout=CLOSE_SECONDS)) if self.ended else None
+
     def ask(self, request: Mapping[str, Any], seconds: float) -> dict[str, Any] | None:
         """The answer; None if the time is over or the process has ended."""
         assert self._process.stdin is not None

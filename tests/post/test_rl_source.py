@@ -407,7 +407,10 @@ def test_what_answers_look_like() -> None:
     found = describe([answer(4, 1.0), answer(2, 1.0), cut, answer(1, 0.0)])
     assert found["response_length"] == 2.25 and found["truncated_share"] == 0.25
     assert (found["response_length/right"], found["response_length/wrong"]) == (3.0, 1.5)
-    assert "response_length/wrong" not in describe([answer(1, 1.0)])
+    assert "response_length/wrong" not in describe([answer(1, 1.0)]) and "answers_too_slow" not in found
+    slow = answer(1, 0.0)  # the verifier's word on it: it earns nothing, and is counted
+    slow.score = dataclasses.replace(slow.score, detail={"answers_too_slow": 1.0, "answered": 1.0})
+    assert describe([answer(1, 1.0), slow, slow])["answers_too_slow"] == 2
 
 
 def test_cut_answers_are_masked_if_so_wished(tokenizer: Tokenizer, make_folder: Callable[[str], StageFolder]) -> None:

@@ -6,7 +6,8 @@ Their item i comes from Random(seed + i), so data sets of neighbouring seeds are
 own seed. What is asked is the text of the question, and by it a task is train or test. Their scorers pay parts of the reward
 for parts of the answer, and floors for nothing; here the reward is 1 if their score is exactly 1, else 0, and
 
-- an empty answer, a long one, and one on which the scorer raises are wrong;
+- an empty answer and a long one are wrong, and so is one on which the scorer raises or takes too long, unless it does so on the
+  task's own answer too: then it is the scorer that fails, and the episode has no reward;
 - where the scorer pays 1 to something else than the answer (EXACT), or to junk, the answer must be the text or the number;
 - where the scorer evaluates the answer as Python, it may only have numbers, operators and known names (EXPRESSIONS), or
   nothing with which a list could call something (LISTS).
@@ -22,6 +23,8 @@ import copy
 import random
 import re
 from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
 from functools import cached_property
 from typing import Any, ClassVar, Self
 
@@ -32,7 +35,8 @@ from ingot.envs.episode import Score
 from ingot.envs.task import Task
 from ingot.envs.tasks.countdown import reaches
 from ingot.envs.verifiers.answer_text import too_costly
-from ingot.envs.verifiers.children import Children
+from ingot.envs.verifiers.children import ENDED, TOO_SLOW, Children
+from ingot.envs.verifiers.errors import NoVerdict, VerifierError
 from ingot.envs.verify import final_content, format_ok, parse_number
 from ingot.tokens.chat import Message
 from ingot.workspace.errors import DataError, RecipeError, cannot_import
@@ -48,7 +52,7 @@ QUICK = frozenset({"chain_sum", "products", "spell_backward"})  # read the answe
 NAMES = frozenset({"sin", "cos", "tan", "exp", "log", "ln", "sqrt", "pi", "asin", "acos", "atan", "Abs"})
 JUNK = "qzxv"
 LENGTH_LIMIT = 10_000
-DEADLINE = 10.0
+SECONDS = 10.0  # of a processor
 SEEDS = 2**31
 TRIES = 20
 CHILDREN = Children("reasoning_gym")
@@ -134,19 +138,29 @@ class ReasoningGym(Environment):
         """The answer to another question of the family, which is wrong here."""
         for _ in range(TRIES):
             other = str(self.item(rng.randrange(SEEDS))["answer"]).strip()
-            if other and not self._correct(task, other):
-                return [Message(role="assistant", content=other, thinking="")]
+            with suppress(NoVerdict):
+                if other and not self._correct(task, other):
+                    return [Message(role="assistant", content=other, thinking="")]
         return [Message(role="assistant", content=JUNK, thinking="")]
 
     def score(self, task: Task, messages: Sequence[Message]) -> Score:
         content = final_content(messages).strip()
-        return self._scored(task, messages, self._correct(task, content))
+        try:
+            return self._scored(task, messages, self._correct(task, content))
+        except NoVerdict as error:
+            if fault := self._fault(task):
+                problem = f"the scorer of {self.family} fails on the task's own answer too: {fault}"
+                raise VerifierError(problem, place=f"task {task.id}", fix="leave the family out") from error
+            kind = "answers_too_slow" if error.cause in (TOO_SLOW, ENDED) else "answers_unreadable"
+            return replace(self._scored(task, messages, False), detail={kind: 1.0})
 
     def score_at_once(self, task: Task, messages: Sequence[Message]) -> Score | None:
         if type(self).score is not ReasoningGym.score or self.rewards():
             return super().score_at_once(task, messages)
         content = final_content(messages).strip()
-        plain = self._correct(task, content) if self.family in QUICK else self._plainly(task, content)
+        if self.family in QUICK:
+            return self.score(task, messages)
+        plain = self._plainly(task, content)
         return None if plain is None else self._scored(task, messages, plain)
 
     def _scored(self, task: Task, messages: Sequence[Message], correct: bool) -> Score:
@@ -182,7 +196,10 @@ class ReasoningGym(Environment):
     def _takes_anything(self, task: Task) -> bool:
         """Whether its scorer gives full marks for nonsense. The answers to a task come together, so it is asked once for them."""
         if self._asked_last[0] != task.asked[0]:
-            self._asked_last = (task.asked[0], self._score(task, JUNK) == 1.0)
+            full = False
+            with suppress(NoVerdict):  # it raises on nonsense
+                full = self._score(task, JUNK) == 1.0
+            self._asked_last = (task.asked[0], full)
         return self._asked_last[1]
 
     def _is_safe(self, content: str) -> bool:
@@ -192,10 +209,22 @@ class ReasoningGym(Environment):
         return self.family not in LISTS or not re.search(r"[(){}=:@\\]", content)
 
     def _score(self, task: Task, content: str) -> float:
+        """Their score; NoVerdict if there is none."""
         if self.family in QUICK:
             return float(self._dataset.score_answer(content, {"answer": task.answer}))
         family = {"family": self.family, "settings": self.settings, "reseeds": self._reseeds}
-        return float(CHILDREN.ask(family | {"seed": task.asked[0], "answer": content}, DEADLINE)["score"])
+        answer = CHILDREN.ask(family | {"seed": task.asked[0], "answer": content}, SECONDS)
+        if "error" in answer:
+            raise NoVerdict(answer["error"], place=f"task {task.id}")
+        return float(answer["score"])
+
+    def _fault(self, task: Task) -> str:
+        """Why the task's own answer cannot be scored; "" if it can."""
+        try:
+            self._score(task, task.answer)
+        except NoVerdict as error:
+            return error.cause
+        return ""
 
 
 def is_calculation(text: str) -> bool:

@@ -56,6 +56,7 @@ OPERAND = r"\s*(?:\{|(\\[a-zA-Z]+|[0-9a-zA-Z]))"
 WORDS = re.compile(r"\(?[A-Za-z][A-Za-z'.,\- ]*\)?", re.ASCII)
 POWER = re.compile(r"(\d*)[)}\s]*\^[\s{(+-]*(\d*)")
 FACTORIAL = re.compile(r"(\d*)[\s)}]*!")
+BINOMIAL = re.compile(r"\\binom\{(\d+)\}\{(\d+)\}")
 FACTORIALS = re.compile(r"![\s)}]*!")  # (9!)!
 
 
@@ -171,6 +172,8 @@ def too_costly(text: str) -> bool:
             return True
         if _exponents(text) > 1 and base and exponent and int(base) ** int(exponent) > EXPONENT_LIMIT:
             return True  # 9^{9^9}
+    if any(FACTORIAL_LIMIT < int(some) < int(all) - FACTORIAL_LIMIT for all, some in BINOMIAL.findall(text)):
+        return True
     factorials = FACTORIAL.findall(text)
     return bool(FACTORIALS.search(text)) or any(int(digits or 0) > FACTORIAL_LIMIT for digits in factorials)
 

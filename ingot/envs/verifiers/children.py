@@ -1,8 +1,15 @@
 """Small pools of warm processes in which libraries judge what a model wrote (`worker.py`), each of which can be killed.
 
-SymPy cannot be stopped from within: an answer can make it compute for hours inside one operation. So a request has a deadline,
-and a child that misses it, or dies, is killed; the next request starts another. Any thread may ask; each child serves one
-request at a time. Children end with this process, and a fork of this process starts its own.
+SymPy cannot be stopped from within: an answer can make it compute for hours inside one operation. So a request has a number of
+seconds of the child's processor, after which the child dies by its own alarm; the next request starts another. Processor seconds,
+because a machine that is busy must not make an answer wrong. Three things can be between a question and its verdict:
+
+    the question took too long, or ended the child       NoVerdict: whoever asks says whether the answer is to blame
+    somebody killed the child, for its memory            it is asked once more
+    no child starts, or none comes free                  VerifierError
+
+Any thread may ask; each child serves one request at a time. Children end with this process, and a fork of this process starts
+its own.
 """
 
 from __future__ import annotations
@@ -10,13 +17,13 @@ from __future__ import annotations
 import atexit
 import json
 import os
+import signal
 import sys
 import threading
-import time
 from pathlib import Path
 from typing import Any
 
-from ingot.envs.verifiers.errors import VerifierError
+from ingot.envs.verifiers.errors import NoVerdict, VerifierError
 from ingot.sandbox.json_process import JsonProcess
 from ingot.workspace.packages import install_extra
 
@@ -24,6 +31,8 @@ WORKER = Path(__file__).with_name("worker.py")
 CHILDREN = 2
 START_SECONDS = 60.0  # to import the libraries on a busy machine
 WAIT_SECONDS = 600.0  # for a child to be free; many threads may ask
+BUSY = 20  # times as many seconds of the clock as of the processor
+TOO_SLOW, ENDED = "took too long", "ended the process that compares"
 TRIES = 2  # a child may have been killed from outside, for its memory
 REQUESTS = 10_000  # after which a child is replaced: what the libraries remember grows
 
@@ -43,32 +52,34 @@ class Children:
         self._idle: list[_Child] = []
 
     def ask(self, request: dict[str, Any], seconds: float) -> dict[str, Any]:
-        """The judge's answer; a VerifierError if there is none within `seconds`."""
+        """The judge's answer, for which it may compute so many seconds."""
+        place = f"{self.judge}, {json.dumps(request)[:200]}"
         if not self._free.acquire(timeout=WAIT_SECONDS):
             raise VerifierError(f"all {CHILDREN} processes were busy for {WAIT_SECONDS:.0f} seconds", place=self.judge)
-        over = time.monotonic() + seconds
         try:
             for _ in range(TRIES):
-                answer = self._ask(request, max(0.0, over - time.monotonic()))
+                answer, killed_by = self._ask(request, seconds)
                 if answer is not None:
                     return answer
-                if time.monotonic() >= over:
-                    break
+                if killed_by is None:
+                    raise VerifierError(f"no verdict in {seconds * BUSY:g} seconds: the machine is busy", place=place)
+                if killed_by != signal.SIGKILL:
+                    raise NoVerdict(TOO_SLOW if killed_by == signal.SIGPROF else ENDED, place=place)
         finally:
             self._free.release()
-        problem = f"no verdict in {seconds:.1f} seconds, or the process died"
-        raise VerifierError(problem, place=f"{self.judge}, {json.dumps(request)[:200]}")
+        raise NoVerdict(ENDED, place=place)
 
-    def _ask(self, request: dict[str, Any], seconds: float) -> dict[str, Any] | None:
+    def _ask(self, request: dict[str, Any], seconds: float) -> tuple[dict[str, Any] | None, int | None]:
+        """The answer; if there is none, the signal that ended the child, None if it goes on."""
         child, answer = self._take(), None
         try:
             answer = child.ask(request, seconds)
+            return answer, child.killed_by
         finally:  # also when this thread is interrupted: an answer that comes late must not be the next request's
             if answer is None or child.requests >= REQUESTS:
                 child.close()
             else:
                 self._idle.append(child)
-        return answer
 
     def _take(self) -> _Child:
         """A child that is alive."""
@@ -98,9 +109,14 @@ class _Child:
             raise VerifierError(problem, place=f"{WORKER.name} {judge}", fix=install_extra("envs"))
 
     def ask(self, request: dict[str, Any], seconds: float) -> dict[str, Any] | None:
-        """The answer; None if the time is over or the process has ended."""
+        """The answer; None if the process has ended, or if it is far behind its time."""
         self.requests += 1
-        return self._process.ask({**request, "seconds": seconds}, seconds)
+        return self._process.ask({**request, "seconds": seconds}, seconds * BUSY)
+
+    @property
+    def killed_by(self) -> int | None:
+        """The signal that ended the process, 0 if it ended by itself, None if it goes on."""
+        return self._process.killed_by
 
     @property
     def ended(self) -> bool:

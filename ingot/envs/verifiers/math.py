@@ -12,14 +12,15 @@ gives one answer: two boxes (or lines, or sentences) with different contents giv
 Conventions. Decimals are exact in every expression. A number is answered by a number or one power: 17+25 is not 42, 2^{10} is
 1024. A unit, a percent sign, a degree sign and the base of a number may be missing on one side, but if both sides have one it
 must be the same: 50% is 50, and not 0.5; but million is a number. A name in front (x = 3, f(x) = …, x \in …) may be missing on
-one side. x < 3 is (-\infty,3). Case counts in letters (\pi R^2), not in words. An answer over the size limits, or with control
-characters, is wrong.
+one side. x < 3 is (-\infty,3). Case counts in letters (\pi R^2), not in words. An answer with control characters, over the size
+limits, or that takes the library over its time, is wrong, and `compare` says why; a reference over the limits is an error.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from functools import lru_cache
 
 from ingot.envs.verifiers.answer_intervals import as_set
 from ingot.envs.verifiers.answer_numbers import exact_decimals, plain_number
@@ -32,10 +33,13 @@ from ingot.envs.verifiers.answer_parts import (
     without_parentheses,
 )
 from ingot.envs.verifiers.answer_text import canonical, is_words, too_costly, too_long
-from ingot.envs.verifiers.children import Children
-from ingot.envs.verifiers.errors import VerifierError
+from ingot.envs.verifiers.children import TOO_SLOW, Children
+from ingot.envs.verifiers.errors import NoVerdict, VerifierError
 
-DEADLINE = 10.0  # seconds for a pair, most of them for a busy machine: a pair takes milliseconds
+SECONDS = 2.0  # of a processor, for a pair: it takes milliseconds
+CONTENT = re.compile(r"[^\W_]|\\[a-zA-Z{]")
+MARGIN = 20  # characters around an answer, as $$ or \boxed{}
+SAME, DIFFERENT, TOO_LARGE = "same", "different", "too large to compare"
 BOX = re.compile(r"\\(?:boxed|fbox)\s*\{")
 BOX_LENGTH = 1000  # characters; a longer one would be over the size limits anyway
 LINE = re.compile(r"^[ \t]*####([^\n]*)$", re.MULTILINE)
@@ -67,7 +71,9 @@ def math_reward(text: str, reference: str) -> float:
 
 def same_at_once(given: str, reference: str) -> bool | None:
     """What `same_answer` says where spelling or plain digits decide it, which takes microseconds; None elsewhere."""
-    if too_long(given):
+    if given == reference and CONTENT.search(reference):
+        return True
+    if _too_long(given, reference):
         return False
     left, right = canonical(given), canonical(reference)
     if left == right:
@@ -77,27 +83,69 @@ def same_at_once(given: str, reference: str) -> bool | None:
     return None
 
 
-def same_answer(given: str, reference: str, *, deadline: float = DEADLINE) -> bool:
-    """Whether `given` is the same mathematical answer as `reference`; a VerifierError if that cannot be found out."""
-    if too_long(given):
-        return False
+def same_answer(given: str, reference: str, *, seconds: float = SECONDS) -> bool:
+    """Whether `given` is the same mathematical answer as `reference`."""
+    return compare(given, reference, seconds=seconds) == SAME
+
+
+def compare(given: str, reference: str, *, seconds: float = SECONDS) -> str:
+    """One of SAME and DIFFERENT, or why an answer cannot be compared, which makes it wrong as well.
+
+    A VerifierError where the answer is not to blame: no process to compare in, a reference over the limits.
+    """
+    known = same_at_once(given, reference)
+    if known is not None:
+        return TOO_LARGE if _too_long(given, reference) else SAME if known else DIFFERENT
     left, right = canonical(given), canonical(reference)
-    if left == right:
-        return bool(left)
-    if not left or too_costly(left):
-        return False
     if too_long(reference) or too_costly(right):
         raise VerifierError("the reference answer is over the size limits", place=reference[:80], fix="leave it out")
-    seconds = deadline
+    if not left:
+        return DIFFERENT
+    return TOO_LARGE if too_long(given) or too_costly(left) else _compared(left, right, seconds)
+
+
+@lru_cache(maxsize=4096)
+def _compared(given: str, reference: str, seconds: float) -> str:
+    """What the library says; remembered, because the answers to one problem are often the same one, also a monstrous one."""
+    try:
+        return SAME if _same(given, reference, _library(seconds)) else DIFFERENT
+    except NoVerdict as error:
+        if fault := _fault_of(reference):
+            problem = f"the reference answer cannot be compared: {fault}"
+            raise VerifierError(problem, place=reference[:80], fix="leave it out") from error
+        return error.cause
+
+
+@lru_cache(maxsize=4096)
+def _fault_of(reference: str) -> str:
+    """Why a reference cannot be compared with a small answer either; "" if it can."""
+    collection, same = read_collection(reference), _library(SECONDS)
+    try:
+        for item in collection.items if collection else (reference,):
+            same("1", item)
+    except NoVerdict as error:
+        return error.cause
+    return ""
+
+
+def _library(seconds: float) -> Callable[[str, str], bool]:
+    """The library's word on expressions, as long as it has so many seconds in all; to start a child takes nothing of them."""
 
     def same(first: str, second: str) -> bool:
-        """The library's word, in what is left of the time; to start a child or to wait for one takes nothing of it."""
         nonlocal seconds
-        answer = CHILDREN.ask({"reference": exact_decimals(second), "given": exact_decimals(first)}, seconds)
-        seconds = max(0.0, seconds - answer["took"])
-        return bool(answer["same"])
+        if seconds > 0:
+            answer = CHILDREN.ask({"reference": exact_decimals(second), "given": exact_decimals(first)}, seconds)
+            seconds -= answer["took"]
+            if "same" in answer:
+                return bool(answer["same"])
+        raise NoVerdict(TOO_LARGE if seconds > 0 else TOO_SLOW, place=f"{first[:80]} and {second[:80]}")
 
-    return _same(left, right, same)
+    return same
+
+
+def _too_long(given: str, reference: str) -> bool:
+    """Whether an answer is over the limits, and longer than a reference which is so too would explain."""
+    return too_long(given) and len(given) > len(reference) + MARGIN
 
 
 def _same(given: str, reference: str, same: Callable[[str, str], bool]) -> bool:

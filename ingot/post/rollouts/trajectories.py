@@ -20,7 +20,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from ingot.envs.episode import Episode
+from ingot.envs.episode import UNREAD, Episode
 from ingot.post.rewards.reward_shaping import truncated
 from ingot.tokens.tokenizer import Tokenizer
 from ingot.workspace.errors import CheckFailed
@@ -80,7 +80,10 @@ def _lines_before(path: Path, step: int) -> list[str]:
 
 
 def describe(episodes: Sequence[Episode]) -> dict[str, float]:
-    """What the samples of a step looked like on average, without those whose environment failed; these are counted."""
+    """What the samples of a step looked like on average, without those whose environment failed; these are counted.
+
+    So are answers that the verifier could not judge, where there are any.
+    """
     known = [each for each in episodes if not each.failed]
     if not known:
         raise CheckFailed(
@@ -100,4 +103,5 @@ def describe(episodes: Sequence[Episode]) -> dict[str, float]:
         **{f"response_length/{name}": sum(listed) / len(listed) for name, listed in sorted(lengths.items())},
         "truncated_share": sum(map(truncated, known)) / count,
         "failed_episodes": float(len(episodes) - count),
+        **{name: total for name in UNREAD if (total := sum(each.score.detail.get(name, 0.0) for each in known))},
     }

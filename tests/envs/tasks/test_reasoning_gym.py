@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import random
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 import reasoning_gym
 
 from ingot.envs.tasks.reasoning_gym import CHILDREN, ReasoningGym, is_calculation
+from ingot.envs.verifiers import children as pools
+from ingot.envs.verifiers.errors import NoVerdict, VerifierError
 from ingot.tokens.chat import Message
 from ingot.workspace.errors import DataError, RecipeError
 from tests.slow import slow
@@ -132,9 +135,43 @@ def test_scores_that_are_known_at_once_are_those_of_the_scorer(family: str) -> N
                 "seed": task.asked[0],
                 "answer": content.strip(),
             }
-            theirs = bool(content.strip()) and CHILDREN.ask(request, 60.0)["score"] == 1.0
+            theirs = bool(content.strip()) and CHILDREN.ask(request, 60.0).get("score") == 1.0
             assert at_once is not None and at_once.correct == theirs, content
             assert kind.score(task, reply(content)) == at_once
+
+
+def test_an_answer_on_which_the_scorer_raises_is_wrong_and_counted() -> None:
+    kind = ReasoningGym(family="prime_factorization")
+    task = kind.draw(random.Random(0))
+    found = kind.score(task, reply("two times three"))
+    assert (found.reward, found.correct, found.error, found.detail) == (0.0, False, None, {"answers_unreadable": 1.0})
+    assert kind.score(task, kind.solution(task)).reward == 1.0
+
+
+BROKEN = """
+import json, signal, sys
+print('{"ready": true}', flush=True)
+for line in sys.stdin:
+    ACTION
+    print(json.dumps({"error": "KeyError: 'moves'"}), flush=True)
+"""
+
+
+@pytest.mark.parametrize(
+    ("action", "cause"), [("pass", "KeyError: 'moves'"), ("signal.raise_signal(signal.SIGPROF)", "took too long")]
+)
+def test_a_scorer_that_fails_on_its_own_answer_is_an_error(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, action: str, cause: str
+) -> None:
+    """Not a reward of 0, which would say that every answer is wrong."""
+    kind = ReasoningGym(family="countdown")
+    task = kind.draw(random.Random(0))
+    CHILDREN.close()
+    monkeypatch.setattr(pools, "WORKER", tmp_path / "worker.py")
+    pools.WORKER.write_text(BROKEN.replace("ACTION", action))
+    with pytest.raises(VerifierError, match=f"fails on the task's own answer too: {cause}"):
+        kind.score(task, reply("1 + 1"))
+    CHILDREN.close()
 
 
 def test_other_scorers_are_left_to_the_child() -> None:
@@ -162,7 +199,8 @@ def test_an_answer_that_is_a_program_is_not_run(family: str, text: str, tmp_path
     program = text.format(path=str(path))
     assert not kind.score(task, reply(program)).correct and not path.exists()
     if family != "simple_integration":
-        kind._score(task, program)
+        with suppress(NoVerdict):
+            kind._score(task, program)
         assert path.exists(), "without the guard it would have been"
 
 
