@@ -21,8 +21,8 @@ class LoraConfig(Config):
     )
     layers: Literal["all-linear"] | tuple[str, ...] = Field(
         ALL_LINEAR,
-        description="which layers of the blocks: all-linear, or names as PEFT has them (q_proj, k_proj, v_proj, o_proj, "
-        'gate_proj, up_proj, down_proj) or patterns of our own ("*.mixer.output")',
+        description="which layers of the blocks: all-linear (all but routed experts, which have none), or names as PEFT has "
+        'them (q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj, down_proj) or patterns of our own ("*.mixer.output")',
     )
     dropout: float = Field(
         0.0, ge=0, lt=1, description="share of the adapters' inputs that a training pass sets to zero"

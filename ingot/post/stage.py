@@ -71,6 +71,7 @@ class PostStage(ABC, Generic[Options]):
         """Train; makes a checkpoint."""
         source = self.source()
         self.config = in_steps(self.config, source)
+        self.reach(source.longest if isinstance(source, PoolSource) else self.config.sequence_length)
         if isinstance(source, PoolSource):
             for line in source.describe(self.config.steps):
                 self.folder.progress.say(line)
@@ -90,6 +91,16 @@ class PostStage(ABC, Generic[Options]):
         finally:
             source.close()
         return self.summary(last)
+
+    def reach(self, longest: int) -> None:
+        """Texts of so many tokens are learnt: the result's context is at least that, as after pre-training on longer rows."""
+        model = self.model.config
+        if longest > model.context:
+            self.folder.progress.say(
+                f"texts of up to {longest:,} tokens, and the checkpoint has a context of {model.context:,}: the result's is "
+                f"{longest:,}; the tokens beyond are new to it, which a pretrain stage with rope_base or rope_scaling prepares"
+            )
+            self.model.config = model.model_copy(update={"context": longest})
 
     def first_and_last(self, metric: str) -> tuple[float, float]:
         """A metric over the first and over the last fifth of the steps."""

@@ -18,6 +18,7 @@ from ingot.model.record import reported_losses
 from ingot.train.config import TrainingConfig
 from ingot.train.float8 import SMALLEST, float8_layers
 from ingot.train.hardware import device_name, peak_flops
+from ingot.train.lora import without_adapters
 from ingot.train.parallel.layout import AXES
 from ingot.train.updates import kind_of
 from ingot.workspace.files import write_json
@@ -138,7 +139,10 @@ def describe_start(trainer: Trainer, first: int) -> Start:
         mesh={} if layout is None else {axis: layout.size(axis) for axis in AXES if layout.size(axis) > 1},
         peak_flops=None if peak is None else peak * ranks,
         expected_mfu=None if peak is None or expected is None else expected * flops / (peak * ranks),
-        untrained=tuple(sorted({mixer.untrained for mixer in mixers if mixer is not None and mixer.untrained})),
+        untrained=(
+            *sorted({mixer.untrained for mixer in mixers if mixer is not None and mixer.untrained}),
+            *without_adapters(model),
+        ),
         idle_guard=_idle_guard(config),
         groups=[_group(group, names) for group in trainer.optimizer.param_groups],
         noise_pass_tokens=config.micro_batch_tokens

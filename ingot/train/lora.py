@@ -15,6 +15,7 @@ from torch.distributed.tensor import DTensor
 from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
 
 from ingot.checkpoints.peft import modules_of
+from ingot.model.feed_forward.experts import Experts
 from ingot.model.linear import Linear
 from ingot.model.lora import Span, add_adapters, initialise_adapters, trained_rows
 from ingot.model.lora_config import ALL_LINEAR, LoraConfig
@@ -92,6 +93,19 @@ def choose_spans(model: Transformer, config: LoraConfig) -> dict[str, list[Span]
             fix=f"write all-linear, or names such as {', '.join(known[:8])}; routed experts have no adapters",
         )
     return chosen
+
+
+def without_adapters(model: Transformer) -> tuple[str, ...]:
+    """In words what `all-linear` leaves out that may be most of a model; nothing where it leaves nothing out."""
+    experts = {
+        parameter for part in model.blocks.modules() if isinstance(part, Experts) for parameter in part.parameters()
+    }
+    if model.lora is None or model.lora.layers != ALL_LINEAR or not experts:
+        return ()
+    share = sum(each.numel() for each in experts) / sum(each.numel() for each in model.blocks.parameters())
+    return (
+        f"lora: the routed experts, {share:.0%} of the blocks' weights, have no adapters: all-linear means the others",
+    )
 
 
 def find_projections(model: Transformer) -> dict[tuple[str, Span], tuple[str, ...]]:

@@ -239,6 +239,13 @@ def test_a_mixture(tokenizer: Tokenizer, tmp_path: Path) -> None:
         "feed_forward.router.selection_bias",
     }
     assert "feed_forward.router.selection_bias" in changed
+    (said,) = read_json(tmp_path / "sft" / "start.json")["untrained"]
+    experts = sum(each.numel() for name, each in model.named_parameters() if ".experts." in name)
+    blocks = sum(each.numel() for each in model.blocks.parameters())
+    assert said.startswith("lora: the routed experts, ") and said.endswith(
+        "have no adapters: all-linear means the others"
+    )
+    assert float(said.split()[4].rstrip("%")) / 100 == pytest.approx(experts / blocks, abs=0.1)
 
 
 def test_what_adapters_cannot_do_is_refused() -> None:

@@ -29,7 +29,7 @@ from ingot.tokens.tokenizer import Tokenizer
 from ingot.workspace.errors import CheckFailed, DataError, RecipeError
 from ingot.workspace.files import read_jsonl
 from ingot.workspace.stage import StageFolder
-from tests.post.making import SUMS, checkpoint_of, nudged, tiny_model
+from tests.post.making import CONTEXT, SUMS, checkpoint_of, nudged, tiny_model
 
 MakeFolder = Callable[[str], StageFolder]
 SHORT = {"sequence_length": 64, "precision": "float32", "device": "cpu"}
@@ -184,3 +184,28 @@ def test_distillation_brings_a_student_back_to_its_teacher(
     assert summary["last_divergence"] < 0.2 * summary["first_divergence"]
     assert reward_of(folder.path) > reward_of(student) + 0.1
     assert (folder.path / "trajectories.jsonl").exists()
+
+
+def test_the_context_grows_with_what_is_learnt(
+    tokenizer: Tokenizer, make_folder: MakeFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The result was cut where its beginning ended, in chat, serve and export; short texts in long rows leave it as it is."""
+    path = tmp_path / "talk.jsonl"
+    checkpoint = checkpoint_of(tiny_model(tokenizer), tmp_path / "base")
+    contexts, said = [], list[str]()
+    for words in (150, 20):
+        row = {"prompt": "1 " * words, "completion": "2", "thinking": False}
+        path.write_text(f"{json.dumps(row)}\n" * 2, encoding="utf-8")
+        folder = make_folder(str(words))
+        monkeypatch.setattr(folder.progress, "say", said.append)
+        config = SftConfig(steps=1, sequence_length=500, files=(str(path),), batch_conversations=2, device="cpu")
+        sft.run(config, {"checkpoint": checkpoint}, folder)
+        contexts.append(load_model(folder.path).config.context)
+    assert contexts[1] == CONTEXT < 150 < contexts[0] <= 500
+    (line,) = (each for each in said if "context" in each)
+    assert f"a context of {CONTEXT:,}: the result's is {contexts[0]:,};" in line
+    rl_config = RlConfig(
+        steps=1, sequence_length=200, tasks=SUMS, max_new_tokens=2, prompts_per_step=1, group=2, device="cpu"
+    )
+    rl.run(rl_config, {"checkpoint": checkpoint}, make_folder("rl"))
+    assert load_model(make_folder("rl").path).config.context == 200

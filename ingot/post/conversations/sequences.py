@@ -196,6 +196,11 @@ class PoolSource(Source):
         """How many steps so many passes are."""
         return math.ceil(passes * len(self.groups) / self.count)
 
+    @property
+    def longest(self) -> int:
+        """The tokens of the longest sequence that a model predicts."""
+        return max(len(sequence.tokens) for group in self.groups for sequence in group) - 1
+
     def describe(self, steps: int) -> list[str]:
         """What a pass is, for the screen before training begins."""
         tokens = sum(len(sequence.tokens) for group in self.groups for sequence in group)

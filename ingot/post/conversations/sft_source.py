@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+import numpy as np
+
 from ingot.post.conversations.conversation_store import ConversationStore
 from ingot.post.conversations.mixed_pool import MixedPool
 from ingot.post.conversations.sequences import PoolSource, describe_pass
@@ -28,6 +30,10 @@ class ConversationSource(PoolSource):
         super().__init__(store, config.batch_conversations, config.sequence_length, config.micro_batch_tokens, seed)
         self.store, self.mixture, self.batch_tokens = store, pool, config.batch_tokens
         self._firsts = [0]  # the first item of each step that is known
+
+    @property
+    def longest(self) -> int:
+        return int(np.diff(self.store.starts).max()) - 1
 
     def steps_of(self, passes: float) -> int:
         items = math.ceil(passes * self.mixture.size)
