@@ -102,6 +102,14 @@ class CurateConfig(Config):
         return self
 
     @model_validator(mode="after")
+    def _cluster(self) -> CurateConfig:
+        if self.engine != "ray":
+            self.refuse(
+                "ray_address", because=f"engine: {self.engine} asks no cluster; leave it out, or set engine: ray"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _columns_exist(self) -> CurateConfig:
         known = set(BASE_COLUMNS).union(*(source.columns() for source in self.sources))
         check_columns(self.steps, known)

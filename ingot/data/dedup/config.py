@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from ingot.data.step import AcrossDocuments
 
@@ -25,6 +25,14 @@ class KeepConfig(AcrossDocuments):
         description="column with the date (ISO 8601, a timestamp or a number) or the quality that `keep` compares; null: "
         "`date` for `newest`, `quality` for `best`. A missing value loses",
     )
+
+    @model_validator(mode="after")
+    def _compares_a_column(self) -> Self:
+        if self.keep not in ("newest", "best"):
+            self.refuse(
+                "keep_column", because=f"keep: {self.keep} compares no column; leave it out, or keep newest or best"
+            )
+        return self
 
     def preference_column(self) -> str | None:
         """The column that `keep` compares, if it compares one."""

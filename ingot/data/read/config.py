@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Discriminator, Field, Tag, field_validator
+from pydantic import Discriminator, Field, Tag, field_validator, model_validator
 
 from ingot.workspace.config import Config
 
@@ -113,6 +113,14 @@ class FilesSource(RowsSource):
         "about that size, cut at empty lines or ends of lines, so that a part of a single long text can be held out; "
         "`max_document_bytes` is of these then (null: a file of at most `max_document_bytes` is one document)",
     )
+
+    @model_validator(mode="after")
+    def _format_has_them(self) -> FilesSource:
+        if self.format in ("warc", "html", "text", "mediawiki"):
+            self.refuse("text", "id", "keep", because=f"format: {self.format} has no columns; leave it out")
+        if self.format not in (None, "text"):
+            self.refuse("cut_at", because=f"only text files are cut, not those of format: {self.format}; leave it out")
+        return self
 
 
 class CodeSource(SourceConfig):

@@ -24,6 +24,12 @@ def dataset_files(source: DatasetSource) -> list[tuple[Found, str]]:
     file_system, folder = fsspec.core.url_to_fs(source.dataset)
     if not file_system.isdir(folder):
         return hub_files(source)
+    if source.configuration is not None:
+        raise DataError(
+            f"configuration: {source.configuration}: a folder has none, only data sets of the hub",
+            place=f"sources: {source.name}: {source.dataset}",
+            fix="leave it out, or name the folder of the configuration",
+        )
     if file_system.exists(f"{folder}/dataset_dict.json"):
         known = json.loads(file_system.cat_file(f"{folder}/dataset_dict.json"))["splits"]
         if source.split not in known:

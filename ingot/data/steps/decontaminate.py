@@ -34,6 +34,24 @@ QUESTION_WEIGHT, ANSWER_WEIGHT, PASSAGE_WEIGHT = 0.7, 0.2, 0.1  # decon's, of an
 STORED_QUESTION_SHARE = 0.3  # matches with less of the question are not stored
 
 
+OVERLAP = ("ngram_words", "min_share", "min_words", "min_plain_words", "max_common")
+ANSWERS = ("answer_ngram", "short_answer", "answer_window", "long_answer_window")
+PASSAGES = ("passage_ngram", "passage_window", "passage_misses")
+DECON = (
+    *(
+        "tokens",
+        "question_ngram",
+        "sample_every",
+        "max_misses",
+        "min_eval_tokens",
+        "min_eval_words",
+        "answers",
+        "passages",
+    ),
+    *(*ANSWERS, *PASSAGES, "threshold", "perfect_until", "threshold_from"),
+)
+
+
 class EvalFiles(Config):
     """Eval files whose fields are named; a plain path in `against` guesses them."""
 
@@ -147,10 +165,25 @@ class DecontaminateStep(Step):
             raise ValueError("nothing to compare with: give eval files in `against` or prompts in `texts`")
         if self.threshold_from < self.perfect_until:
             raise ValueError(f"threshold_from {self.threshold_from} is below perfect_until {self.perfect_until}")
+        self._check_mode()
         if self.min_question_share() < STORED_QUESTION_SHARE:
             least = QUESTION_WEIGHT * STORED_QUESTION_SHARE + ANSWER_WEIGHT + PASSAGE_WEIGHT
             raise ValueError(f"threshold {self.threshold} is below {least:.2f}: such weak matches are not stored")
         return self
+
+    def _check_mode(self) -> None:
+        """Refuse options of the other mode, and of what is not looked for."""
+        if self.mode == "overlap":
+            self.refuse(*DECON, because="mode: overlap does not read it; leave it out, or set mode: decon")
+            return
+        self.refuse(*OVERLAP, because="mode: decon does not read it; leave it out, or set mode: overlap")
+        for sought, field, options in ((self.answers, "answer", ANSWERS), (self.passages, "passage", PASSAGES)):
+            if sought:
+                continue
+            self.refuse(*options, because=f"{field}s: false looks for none; leave it out")
+            for number, each in enumerate(self.against):
+                if isinstance(each, EvalFiles) and each.chosen(field):
+                    raise ValueError(f"against.{number}.{field}: {field}s: false looks for none; leave it out")
 
     def min_question_share(self) -> float:
         """The least of a question that can reach the threshold when answer and passage are there in full."""

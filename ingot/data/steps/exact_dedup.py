@@ -61,6 +61,13 @@ class ExactDedupStep(KeepConfig):
             )
         return self
 
+    @model_validator(mode="after")
+    def _cuts(self) -> ExactDedupStep:
+        if self.scope == "document":
+            because = "scope: document cuts nothing out of a text; leave it out, or set scope: paragraph or line"
+            self.refuse("min_bytes", "max_removed", because=because)
+        return self
+
     def writes(self) -> tuple[str, ...]:
         if self.scope == "document":
             return ("copy_cluster", "copy_count", "_copy_location")

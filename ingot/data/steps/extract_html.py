@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from ingot.data.step import PerDocument, Rule
 from ingot.workspace.errors import IngotError
@@ -130,6 +130,15 @@ class ExtractHtmlStep(PerDocument):
     seconds: float = Field(
         default=30.0, gt=0, description="`precise` only: a page that takes longer is read by the method `best`"
     )
+
+    @model_validator(mode="after")
+    def _has_a_clock(self) -> ExtractHtmlStep:
+        if self.method != "precise":
+            because = (
+                f"method: {self.method} is bounded by counting, not by a clock; leave it out, or set method: precise"
+            )
+            self.refuse("seconds", because=because)
+        return self
 
     def reads(self) -> tuple[str, ...]:
         return (*super().reads(), "title")

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from ingot.data.step import WORDS, PerText, Rule, Words, at_least, at_most, numbers
 
@@ -65,6 +65,13 @@ class GopherQualityStep(PerText):
         default="distinct",
         description="how many different ones occur (datatrove), or how often they occur together (DCLM, OLMo 3)",
     )
+
+    @model_validator(mode="after")
+    def _asks_for_stop_words(self) -> GopherQualityStep:
+        if self.min_stop_words == 0:
+            because = "min_stop_words: 0 asks for none; leave it out"
+            self.refuse("stop_words", "count_stop_words", because=because)
+        return self
 
     def writes(self) -> tuple[str, ...]:
         return (

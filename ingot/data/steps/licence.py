@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from ingot.data.step import PerText, Rule
 
@@ -160,6 +160,15 @@ class LicenceStep(PerText):
     unknown: Literal["keep", "remove"] = Field(
         default="keep", description="documents in which no licence is found, where some are `allowed`"
     )
+
+    @model_validator(mode="after")
+    def _allows_some(self) -> LicenceStep:
+        if not self.accepted():
+            because = (
+                "every licence may stay; leave it out, or name those that may in `allowed`, or set permissive: true"
+            )
+            self.refuse("unknown", because=because)
+        return self
 
     def writes(self) -> tuple[str, ...]:
         return ("licence",)

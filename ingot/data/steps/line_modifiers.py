@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 
 from ingot.data.step import PerText, Rule, at_most, numbers
 
@@ -56,6 +56,12 @@ class LineModifiersStep(PerText):
         if len(phrases) > 64 or any(len(phrase.encode()) < 2 for phrase in phrases):
             raise ValueError("expected at most 64 phrases of two bytes or more")
         return phrases
+
+    @model_validator(mode="after")
+    def _has_phrases(self) -> LineModifiersStep:
+        if not self.phrases:
+            self.refuse("max_phrase_words", because="there are no `phrases` to cut out; leave it out")
+        return self
 
     def writes(self) -> tuple[str, ...]:
         return ("text", "_removed_lines", "_removed_word_share")

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 
 from ingot.data.step import PerText, Rule, at_least, numbers
 
@@ -55,6 +55,12 @@ class MadladStep(PerText):
         if len(phrases) > 64 or any(len(phrase.encode()) < 2 for phrase in phrases):
             raise ValueError("expected at most 64 strings of two bytes or more")
         return phrases
+
+    @model_validator(mode="after")
+    def _has_rule_5(self) -> MadladStep:
+        if 5 not in self.rules:
+            self.refuse("cursed", because="these are the strings of rule 5, which is not among `rules`; leave it out")
+        return self
 
     def writes(self) -> tuple[str, ...]:
         return ("_madlad_sentences", "_madlad_questionable")

@@ -14,7 +14,7 @@ from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from ingot.data.step import PerText
 
@@ -35,6 +35,14 @@ EMAIL = re.compile(
 IP = re.compile(rf"(?:{BYTE}\.){{3}}{BYTE}")
 PHONE = re.compile(r"(?<![\d.])(?:\+?1[-. ]?)?\(?\d{3}\)?[-. ]?\d{3}[-. ]?\d{4}(?![\d])")
 ALPHANUMERIC = (string.ascii_letters + string.digits).encode()
+
+
+OPTIONS = {
+    "emails": ("email_replacements",),
+    "ips": ("ip_replacements", "public_ips_only"),
+    "phones": ("phone_replacements",),
+}
+"""By kind, the options that are of it alone."""
 
 
 @dataclass(frozen=True)
@@ -94,6 +102,15 @@ class PiiStep(PerText):
     phone_replacements: list[str] = Field(
         default=["555-0100"], min_length=1, description="put in place of phone numbers, in turn"
     )
+
+    @model_validator(mode="after")
+    def _masks(self) -> PiiStep:
+        if not (self.emails or self.ips or self.phones):
+            raise ValueError("nothing to mask: set emails, ips or phones to true, or leave the step out")
+        for kind, options in OPTIONS.items():
+            if not getattr(self, kind):
+                self.refuse(*options, because=f"{kind}: false masks none; leave it out, or set {kind}: true")
+        return self
 
     def writes(self) -> tuple[str, ...]:
         return ("text", "_pii_emails", "_pii_ips", "_pii_phones", "_pii_spans")

@@ -74,6 +74,14 @@ class SemanticDedupStep(KeepConfig):
             )
         return self
 
+    @model_validator(mode="after")
+    def _model_reads(self) -> SemanticDedupStep:
+        if self.model is None:
+            self.refuse(
+                "max_tokens", because="the embeddings are those of a column, no model reads texts; leave it out"
+            )
+        return self
+
     def reads(self) -> tuple[str, ...]:
         return tuple(dict.fromkeys((*super().reads(), *([self.embedding_column] if self.embedding_column else []))))
 

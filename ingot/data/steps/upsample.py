@@ -84,6 +84,12 @@ class UpsampleStep(AcrossDocuments):
             )
         return self
 
+    @model_validator(mode="after")
+    def _one_size(self) -> UpsampleStep:
+        if self.tokens is not None:
+            self.refuse("bytes_per_token", because=f"the column {self.tokens} has the tokens; leave it out")
+        return self
+
     def reads(self) -> tuple[str, ...]:
         named = (self.topic, self.bucket, self.quality, self.tokens)
         return (*super().reads(), "id", *(name for name in named if name))

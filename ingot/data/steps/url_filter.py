@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 from urllib.parse import urlsplit
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from ingot.data.step import PerDocument, Rule, numbers
 from ingot.workspace.files import fingerprint
@@ -53,6 +53,16 @@ class UrlFilterStep(PerDocument):
     min_soft_words: int = Field(
         default=2, ge=1, description="a document with this many different soft words is removed"
     )
+
+    @model_validator(mode="after")
+    def _has_lists(self) -> UrlFilterStep:
+        if not any((self.domains, self.urls, self.banned_words, self.soft_banned_words, self.banned_parts)):
+            raise ValueError(
+                "nothing to look for: give files in domains, urls, banned_words, soft_banned_words or banned_parts"
+            )
+        if not self.soft_banned_words:
+            self.refuse("min_soft_words", because="there are no soft_banned_words to be counted; leave it out")
+        return self
 
     def reads(self) -> tuple[str, ...]:
         return (self.url, *self.where)

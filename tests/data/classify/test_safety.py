@@ -51,7 +51,7 @@ def test_lists_weights_and_actions(tmp_path: Path) -> None:
     assert table.column("safety").to_pylist() == [3, 2, 1, 0]
     removed = ["safety terms 3 > 1.5", "safety terms 2 > 1.5", None, None]
     assert table.column("removed_by").to_pylist() == removed
-    marked = apply(SafetyStep(lists=lists, maximum=1.5, action="mark"), texts)
+    marked = apply(SafetyStep(lists=lists, action="mark"), texts)
     assert marked.column("removed_by").to_pylist() == [None] * 4
 
 
