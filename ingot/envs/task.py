@@ -44,6 +44,14 @@ class Task:
     asked: tuple[Any, ...] = ()
     data: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
+    def __post_init__(self) -> None:
+        if not isinstance(self.answer, str):
+            raise DataError(
+                f"the answer is {self.answer!r} of type {type(self.answer).__name__}, and what a model writes is text",
+                place=f"task kind {self.kind}, question {self.question[:80]!r}",
+                fix=f"give the answer as text: str({self.answer!r})",
+            )
+
     @property
     def schemas(self) -> list[dict[str, Any]]:
         """What the model reads about its tools."""

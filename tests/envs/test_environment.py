@@ -20,6 +20,7 @@ from ingot.envs.rollout import Drawing, rollout, rollouts
 from ingot.envs.task import Task
 from ingot.inference.sampling import Sampling
 from ingot.tokens.chat import Message, ToolCall
+from ingot.workspace.errors import DataError
 from tests.envs.script import Reply, Script
 from tests.envs.test_rollout import CHAT, END, Fixed, turn_tokens
 
@@ -314,6 +315,21 @@ def test_an_environment_without_solutions_says_so() -> None:
     with pytest.raises(Exception, match="there is no worked solution"):
         Guess().solution(task)
     assert not Guess().has_solutions
+
+
+class Squares(Environment):
+    """Its author wrote a number where text belongs."""
+
+    def draw(self, rng: random.Random) -> Task:
+        number = rng.randrange(50)
+        return self.ask(f"What is {number} squared?", number**2)  # type: ignore[arg-type]
+
+
+def test_an_answer_that_is_no_text_is_named_with_its_task_and_the_fix() -> None:
+    """`ingot env test` ended in a TypeError about int and len()."""
+    with pytest.raises(DataError, match=r"task kind squares, question 'What is (\d+) squared\?'.*of type int") as found:
+        Squares().generate(0, 3, "train")
+    assert found.value.fix is not None and found.value.fix.startswith("give the answer as text: str(")
 
 
 def test_the_score_of_a_conversation_that_nobody_sampled() -> None:

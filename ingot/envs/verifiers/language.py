@@ -1,4 +1,4 @@
-"""The language of a text, and whether a thought and its answer are in the same one.
+"""The language of a text.
 
 The model is fastText's lid.176 (see `ingot.data.steps.language`). IFEval's own checker calls langdetect, which draws random
 numbers and so answers differently from run to run; this one is a function of the text. Text is lower-cased first, because
@@ -10,7 +10,6 @@ from __future__ import annotations
 from functools import lru_cache
 
 LONGEST = 20_000  # characters looked at: enough for a language, and a bound on the time
-SURE = 0.5  # below this score a short text's language is a guess
 
 
 @lru_cache(maxsize=512)  # the loose variants of an answer are often the same text
@@ -33,9 +32,3 @@ def detect_language(text: str) -> tuple[str | None, float]:
 def in_language(text: str, language: str) -> bool:
     """Whether the text is in `language` (an ISO 639-1 code)."""
     return detect_language(text)[0] == language
-
-
-def same_language(thinking: str, answer: str) -> bool:
-    """False only if both texts have a clear language and the two differ: code and short answers decide nothing."""
-    first, second = detect_language(thinking), detect_language(answer)
-    return first[0] == second[0] or min(first[1], second[1]) < SURE
