@@ -2,7 +2,7 @@
 
 pass@1 is the share of programs that pass all tests of their problem; with `samples: n` of each, pass@n is there too. A base
 model goes on with a text, and its program is what it wrote up to the first stop; a chat model is asked, and its program is the
-last Python block of its reply.
+block of its reply that defines what is tested (`program_of`).
 """
 
 from __future__ import annotations

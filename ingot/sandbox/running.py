@@ -45,7 +45,10 @@ class Running:
         self._reading = [reading for reading, _ in pipes]
         theirs = [stdin, *(writing for _, writing in pipes)]
         try:
-            files = [data.encode() if isinstance(data, str) else data for data in program.files.values()]
+            files = [
+                data.encode("utf-8", "surrogatepass") if isinstance(data, str) else data
+                for data in program.files.values()
+            ]
             worker.send(order(program, limits, worker, files), files, [*theirs, *program.links])
         except SandboxError:
             self.close()
@@ -72,9 +75,17 @@ class Running:
         self._stdin, self._reading = -1, []
 
     def kill(self) -> None:
-        """End the program and all that it started."""
+        """End the program and all that it started.
+
+        One that is over a limit may have made its own end slow. It is dead all the same when its worker is, so that is no error.
+        """
         self.worker.wish(b"k")
-        self.status = self.worker.answer(KILL_SECONDS)["status"]
+        try:
+            self.status = self.worker.answer(KILL_SECONDS)["status"]
+        except SandboxError:
+            if not self.stopped:
+                raise
+            self.status = signal.SIGKILL
 
     def register(self, selector: selectors.BaseSelector) -> None:
         """Name the descriptors to wait for."""
@@ -93,7 +104,10 @@ class Running:
             if not self._feed():
                 selector.unregister(key.fd)
         else:
-            part = os.read(key.fd, CHUNK)
+            try:
+                part = os.read(key.fd, CHUNK)
+            except BlockingIOError:  # the program has read it itself, by /proc/self/fd
+                return
             key.data[1].extend(part)
             if not part:
                 selector.unregister(key.fd)

@@ -19,7 +19,7 @@ import pytest
 from ingot.sandbox import memory
 from ingot.sandbox import pool as pool_module
 from ingot.sandbox.pool import Pool
-from ingot.sandbox.program import Limits, Program
+from ingot.sandbox.program import Limits, Outcome, Program
 from ingot.sandbox.run import isolation, run
 from ingot.sandbox.worker import SandboxError
 from ingot.workspace.errors import IngotError
@@ -121,20 +121,31 @@ def is_alive(number: int) -> bool:
         return False
 
 
-def test_a_zygote_that_dies_or_hangs_is_an_error_and_not_an_outcome(
+def sleep_while_the_zygote_gets(pool: Pool, number: int, seconds: float) -> Outcome:
+    pool.run(python("pass"), LIMITS)
+    (worker,) = pool._free
+    timer = threading.Timer(0.3, os.kill, (memory.descendants(worker.process.pid)[-1], number))
+    timer.start()
+    try:
+        return pool.run(python("import time; time.sleep(60)"), Limits(seconds))
+    finally:
+        timer.join()
+
+
+def test_a_zygote_that_dies_is_an_error_and_not_an_outcome(pool: Pool) -> None:
+    with pytest.raises(SandboxError, match="does not answer"):
+        sleep_while_the_zygote_gets(pool, signal.SIGKILL, 20.0)
+    assert pool.run(python("print(3)"), LIMITS).stdout == b"3\n"
+
+
+def test_a_program_over_its_limit_that_cannot_be_ended_in_time_is_an_outcome(
     pool: Pool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for number in (signal.SIGKILL, signal.SIGSTOP):
-        pool.run(python("pass"), LIMITS)
-        (worker,) = pool._free
-        monkeypatch.setattr("ingot.sandbox.running.KILL_SECONDS", 0.5)
-        zygote = memory.descendants(worker.process.pid)[-1]
-        timer = threading.Timer(0.3, os.kill, (zygote, number))
-        timer.start()
-        with pytest.raises(SandboxError, match="does not answer"):
-            pool.run(python("import time; time.sleep(60)"), Limits(2.0))
-        timer.join()
-        assert pool.run(python("print(3)"), LIMITS).stdout == b"3\n"
+    """Its limit is known; its worker is ended, and all that is in it."""
+    monkeypatch.setattr("ingot.sandbox.running.KILL_SECONDS", 0.5)
+    outcome = sleep_while_the_zygote_gets(pool, signal.SIGSTOP, 1.0)
+    assert (outcome.ended_by, outcome.exit) == ("time", -signal.SIGKILL)
+    assert not pool._free and pool.run(python("print(3)"), LIMITS).stdout == b"3\n"
 
 
 def test_programs_that_talk(pool: Pool) -> None:

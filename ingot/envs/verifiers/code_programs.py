@@ -85,7 +85,8 @@ def _prepare(source: str, language: Language, pool: Pool, limits: Limits) -> tup
         return Program((tool, *language.run[1:]), files={language.file: source}, environment=environment), ""
     command = ("/bin/sh", "-c", f"{language.compile} && cat program >&3")
     compiler = Program(command, files={language.file: source}, environment=environment)
-    outcome = pool.run(compiler, replace(COMPILE, unsafe=limits.unsafe))
+    largest = min(COMPILE.output, limits.folder // 2)  # what is compiled must fit into the folder in which it runs
+    outcome = pool.run(compiler, replace(COMPILE, output=largest, unsafe=limits.unsafe))
     if outcome.ended_by not in ("exit", "signal"):
         return Program(), f"its compiler is over the limit: {outcome.ended_by}"
     if outcome.exit != 0:

@@ -1,7 +1,8 @@
 """MBPP (Austin et al. 2021, arXiv 2108.07732): short Python functions from a sentence and three asserts.
 
 A base model reads the paper's prompt with the tasks 2, 3 and 4 as worked examples and stops at [DONE]; a chat model is asked the
-same without examples, and its program is the last Python block of its reply. The test part are the task ids 11 to 510.
+same without examples, and its program the block of its reply that defines what is tested. The test part are the task ids 11
+to 510.
 """
 
 from __future__ import annotations

@@ -12,6 +12,7 @@ may not make (`kernel.py`); the first process gives up the same rights before it
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import resource
@@ -43,13 +44,17 @@ def enter(order: dict[str, Any], files: list[bytes], descriptors: list[int], not
         _limit(order["limits"])
         if order["isolated"]:
             kernel.filter_system_calls()
+        _take_signals()  # before there is a program that could send some
         program = os.fork()  # late: a page that is written before the fork is copied once, and not twice
-        if program != 0:
-            _wait_for(program, note)
-        _take_descriptors(descriptors, note)
+        if program == 0:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+            signal.signal(signal.SIGUSR1, signal.SIG_DFL)
+            _take_descriptors(descriptors, note)
     except OSError as error:
         os.write(note, f"error {error}\n".encode())
         os._exit(1)
+    if program != 0:  # what happens from here on the program may have caused: it is an end of the program, and no error
+        _wait_for(program, note)
     os.close(note)
     return 0
 
@@ -87,16 +92,24 @@ def _mount(order: dict[str, Any]) -> None:
 
 def _wait_for(program: int, note: int) -> NoReturn:
     """The rest of the first process: collect orphans until the program ends, note how, and end with all that is left."""
-
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    everyone = -1 if os.getpid() == 1 else 0  # all of the process space, or of this process's group
-    signal.signal(signal.SIGUSR1, lambda _number, _frame: os.kill(everyone, signal.SIGINT))
     os.closerange(0, note)
     while True:
         ended, status = os.waitpid(-1, 0)
         if ended == program:
             os.write(note, f"status {status}\n".encode())
             os._exit(0)
+
+
+def _take_signals() -> None:
+    """SIGUSR1 becomes a SIGINT for all others. Programs send it too, also when they are the last and have just ended."""
+    everyone = -1 if os.getpid() == 1 else 0  # all of the process space, or of this process's group
+
+    def interrupt(_number: int, _frame: object) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(everyone, signal.SIGINT)
+
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGUSR1, interrupt)
 
 
 def _give_up_rights(user: int | None) -> None:
