@@ -34,7 +34,6 @@ from .conftest import World
 
 MODEL = {
     "width": 16,
-    "context": 64,
     "blocks": {
         "layer": {
             "mixer": {"kind": "attention", "heads": 2, "key_value_heads": 1, "head_width": 8},
