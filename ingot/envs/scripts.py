@@ -1,7 +1,7 @@
 """Policies that follow a script: what `ingot env test` tries an environment with.
 
 Right ones must earn everything, the others nothing: an environment that pays for silence, for form alone, for the question or
-for random words teaches just that.
+for random words teaches just that. One calls the tools, which none of the others does where there is no solution.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Any
 from ingot.envs.environment import Environment
 from ingot.envs.episode import Episode
 from ingot.envs.task import Task
+from ingot.envs.tools.drawn import drawn_calls
 from ingot.inference.sampling import Sampling
 from ingot.tokens.chat import ChatFormat, Message
 from ingot.tokens.tokenizer import Tokenizer
@@ -22,6 +23,7 @@ from ingot.workspace.errors import DataError
 
 Script = Callable[[Episode], Message]
 RANDOM_WORDS = 6
+DRAWN = "drawn calls"  # the policy that calls each tool with arguments drawn from its schema, and says nothing
 
 
 @dataclass(eq=False)
@@ -77,9 +79,15 @@ def scripts(environments: Mapping[str, Environment], chat: ChatFormat, tasks: Se
     def formed(content: Callable[[Episode], str]) -> Script:
         return lambda episode: Message("assistant", content(episode), "" if episode.task.thinking else None)
 
+    def drawn(episode: Episode) -> Message:
+        calls = [] if episode.turns else drawn_calls(episode.task, random.Random(episode.task.id))
+        return Message("assistant", "", "" if episode.task.thinking else None, tool_calls=calls)
+
     tried: dict[str, Script] = {}
     if all(_is_solved(environments[task.kind], task) for task in tasks):
         tried["scripted"] = solution
+    if chat.syntax.calls and any(task.tools for task in tasks):
+        tried[DRAWN] = drawn
     return tried | {
         "nothing": lambda _: Message("assistant", ""),
         "form only": formed(lambda _: "ok"),

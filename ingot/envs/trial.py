@@ -1,11 +1,14 @@
 """A trial of an environment: what policies earn in it, how long its parts take, and what leaks.
 
+tools     one that raises whatever it is called with
 leaks     a reference answer that stands in its own prompt; a train question that is also a test question; the same question
           twice; and threads that are left afterwards
 """
 
 from __future__ import annotations
 
+import json
+import re
 import statistics
 import threading
 import time
@@ -18,8 +21,9 @@ from ingot.envs.episode import Episode
 from ingot.envs.play import Limits
 from ingot.envs.policy import MessagePolicy, Policy
 from ingot.envs.rollout import PLAIN, Drawing, rollout
-from ingot.envs.scripts import Scripted
+from ingot.envs.scripts import DRAWN, Scripted
 from ingot.envs.task import Split, Task, plain_prompt
+from ingot.envs.tools.drawn import answers_by_tool, parameters, takes_text
 from ingot.tokens.chat import ChatFormat
 from ingot.workspace.errors import DataError
 
@@ -27,6 +31,15 @@ LONG_ANSWER = 4  # characters: a shorter answer stands in a prompt by chance
 SETTLE_SECONDS = 10.0  # for threads and children to end
 RIGHT, CONSTANT = "scripted", "one answer"
 IGNORANT = ("nothing", "form only", "the question", "random words")
+SHOWN = 200  # characters of a call
+NO_ANSWER = "error: no answer in "
+OF_TEXTS = {
+    "ValueError",
+    "KeyError",
+    "IndexError",
+    "FileNotFoundError",
+    "SyntaxError",
+}  # what a text that it does not know is
 MOST_CONSTANT = 0.55  # share that one answer to everything may earn: two answers that are equally often
 
 
@@ -109,6 +122,11 @@ def try_environment(
         earned = summarise(name, done)
         trial.earned.append(earned)
         trial.problems += _problems(earned)
+        if name == DRAWN:
+            _try_tools(tasks, done, trial)
+    untried = sorted({tool.name for task in tasks for tool in task.tools})
+    if untried and DRAWN not in tried:
+        trial.notes.append(f"the tools were not tried ({', '.join(untried)}): this chat format has no calls")
     trial.notes += _leaks(environment, tasks, seed, count, trial)
     if (left := _left_behind(threads)) > 0:
         trial.problems.append(f"{left} threads are left behind")
@@ -135,6 +153,33 @@ def _problems(earned: Earned) -> list[str]:
     elif earned.policy in IGNORANT and earned.reward > 0:
         found.append(f"a policy that says {earned.policy} earns {earned.reward:.3f} and solves nothing")
     return found
+
+
+def _try_tools(tasks: Sequence[Task], done: Sequence[Episode], trial: Trial) -> None:
+    """A tool that answers none of the calls that its schema allows is broken; one that reads texts may know few."""
+    tools = {tool.name: tool for task in tasks for tool in task.tools}
+    said: dict[str, list[tuple[str, str]]] = {name: [] for name in tools}
+    for episode in done:
+        for call, text in answers_by_tool(episode.messages):
+            said[call.name].append((json.dumps(call.arguments, ensure_ascii=False)[:SHOWN], text))
+    for name, answers in said.items():
+        if not answers:
+            trial.notes.append(
+                f"the tool {name} was not tried: nothing can be drawn from its schema, or no call was answered"
+            )
+        elif all(raised(text) or text.startswith(NO_ANSWER) for _, text in answers):
+            arguments, text = answers[0]
+            found = (
+                f"the tool {name} fails in all {len(answers)} calls drawn from its schema: {name}({arguments}): {text}"
+            )
+            by_text = takes_text(parameters(tools[name])) and all(raised(text) in OF_TEXTS for _, text in answers)
+            (trial.notes if by_text else trial.problems).append(found)
+
+
+def raised(text: str) -> str:
+    """The name of the exception that a tool's answer tells of (tools/tool.py); empty if it tells of none."""
+    found = re.match(r"error: (\w+): ", text)
+    return found[1] if found and found[1].endswith(("Error", "Exception")) else ""
 
 
 def _leaks(environment: Environment, tasks: Sequence[Task], seed: int, count: int, trial: Trial) -> list[str]:

@@ -130,7 +130,39 @@ def test_an_environment_with_state_a_tool_and_two_rewards(world: World, recipe: 
     assert tried.exit_code == 0 and trial["problems"] == []
     assert {
         each["policy"]: each["solved"] for each in trial["earned"] if each["policy"] != "one answer"
-    } == dict.fromkeys(["nothing", "form only", "the question", "random words"], 0.0)
+    } == dict.fromkeys(["drawn calls", "nothing", "form only", "the question", "random words"], 0.0)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ('state["turns"] += 1', "1 / 0", "ZeroDivisionError: division by zero"),
+        ("number: int", "number: str", "TypeError"),  # a text is below no number
+        ('state["turns"] += 1', "await __import__('asyncio').sleep(60)", "no answer in 0.2 seconds"),
+    ],
+)
+def test_a_tool_that_always_raises_is_found_out(tmp_path: Path, old: str, new: str, said: str) -> None:
+    """The lock has no solution, so no other policy calls its tool."""
+    code = (OUTSIDE / "locks.py").read_text(encoding="utf-8").replace(old, new)
+    if "sleep" in new:
+        code = code.replace("tools = (turn,)", "tools = (make_tool(turn, deadline=0.2),)")
+        code = code.replace("import Task\n", "import Task\nfrom ingot.envs.tools.tool import make_tool\n")
+    (tmp_path / "locks.py").write_text(code, encoding="utf-8")
+    tried = CliRunner().invoke(app, ["env", "test", str(tmp_path / "locks.py"), "--count", "4", "--json"])
+    (problem,) = json.loads(tried.stdout)["problems"]
+    assert tried.exit_code == 1
+    assert problem.startswith('the tool turn fails in all 4 calls drawn from its schema: turn({"number": ')
+    assert said in problem
+
+
+def test_a_tool_whose_schema_says_nothing_was_not_tried(tmp_path: Path) -> None:
+    code = (OUTSIDE / "locks.py").read_text(encoding="utf-8")
+    schema = '{"name": "turn", "parameters": {"properties": {"number": {"$ref": "#/defs/number"}}}}'
+    code = code.replace("tools = (turn,)", f"tools = (make_tool(turn, schema={schema}),)")
+    code = code.replace("import Task\n", "import Task\nfrom ingot.envs.tools.tool import make_tool\n")
+    (tmp_path / "locks.py").write_text(code, encoding="utf-8")
+    tried = CliRunner().invoke(app, ["env", "test", str(tmp_path / "locks.py"), "--count", "4"])
+    assert tried.exit_code == 0 and "note: the tool turn was not tried" in " ".join(tried.stdout.split())
 
 
 @pytest.mark.parametrize(
