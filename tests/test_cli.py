@@ -252,13 +252,13 @@ def test_chat_passes_its_options_on(run: Ingot, monkeypatch: pytest.MonkeyPatch)
     calls: list[tuple[Any, Any, dict[str, Any]]] = []
     monkeypatch.setattr("ingot.serve.terminal.local_model.load_local_model", lambda path, adapter: path)
     monkeypatch.setattr("ingot.serve.terminal.chat.chat", lambda *given, **options: calls.append((*given, options)))
-    assert run("chat", "model", "--prompt", "2+2?", "--no-think", "--temperature", "0", "--seed", "7")[0] == 0
+    assert run("chat", "model", "--prompt", "2+2?", "--no-think", "--temperature", "0.5", "--seed", "7")[0] == 0
     ((path, sampling, options),) = calls
     assert options.pop("tools")["calculator"].answer_here({"expression": "12*34"}) == "408"
     assert (path, options) == (Path("model"), {"prompt": "2+2?", "system": "", "thinking": False, "ask": True})
-    assert (sampling.temperature, sampling.seed, sampling.max_new_tokens) == (0.0, 7, 1024)
-    assert run("chat", "model", "--tools", "none", "--yes")[0] == 0
-    assert calls[1][2]["tools"] == {} and calls[1][2]["ask"] is False
+    assert (sampling.temperature, sampling.seed, sampling.max_new_tokens) == (0.5, 7, 1024)
+    assert run("chat", "model", "--tools", "none")[0] == 0 and calls[1][2]["tools"] == {}
+    assert run("chat", "model", "--yes")[0] == 0 and calls[2][2]["ask"] is False
 
 
 @pytest.mark.parametrize("command", ["chat", "ui"])
@@ -270,6 +270,54 @@ def test_a_model_or_a_server_and_not_both(run: Ingot, command: str) -> None:
     code, _, said = run(command, "--server", "http://127.0.0.1:1")
     assert code == 2 and "no answer: " in said and "ingot serve" in said
     assert "--api-key" in run("ui", "model", "--host", "0.0.0.0")[2]
+
+
+@pytest.mark.parametrize(
+    ("command", "place", "said"),
+    [
+        ("chat m --model x", "chat", "--model does nothing without --server: MODEL answers in this process"),
+        ("chat m --api-key x", "chat", "--api-key does nothing without --server"),
+        (
+            "chat --server http://h --adapter a",
+            "chat",
+            "--adapter does nothing with --server: its weights are not here",
+        ),
+        ("chat m --prompt hi --temperature 0 --seed 3", "chat", "--seed does nothing with --temperature 0"),
+        ("chat m --prompt hi --temperature 0 --top-p 1.0", "chat", "--top-p does nothing with --temperature 0"),
+        ("chat m --tools none --yes", "chat", "--yes does nothing with --tools none"),
+        ("ui m --tools none --tool-seconds 3", "ui", "--tool-seconds does nothing with --tools none"),
+        ("ui m --unsafe", "ui", "--unsafe does nothing without the tool python"),
+        ("run recipe.yaml --hang-after 60", "run", "--hang-after does nothing without --watch"),
+        ("doctor --quick", "doctor", "--quick does nothing without a recipe"),
+        ("doctor --set train.steps=1", "doctor", "--set does nothing without a recipe"),
+        ("sft recipe.yaml --show 1 --json", "sft", "--json does nothing with --show"),
+        ("eval m --suite gsm8k --model x", "eval model", "--model does nothing without --endpoint"),
+        ("eval m --suite gsm8k --tokenizer t", "eval model", "--tokenizer does nothing without --endpoint"),
+        ("eval --endpoint http://h --suite gsm8k --device cpu", "eval model", "--device does nothing with --endpoint"),
+        ("eval follow r/s --every 1 --suite gsm8k --stop-after 2", "eval follow", "--stop-after does nothing without"),
+        ("env test arithmetic --temperature 1", "env test", "--temperature does nothing without a model"),
+        ("env test arithmetic --policy m --model x", "env test", "--model does nothing without a server"),
+        ("env test arithmetic --policy http://h --max-tokens 9", "env test", "--max-tokens does nothing with a server"),
+        ("model grow a b --set assistant=me", "model grow", "--set does nothing without --template"),
+        ("classifier train --out o --positive p --label l", "classifier train", "--label does nothing without"),
+    ],
+)
+def test_an_option_that_another_makes_meaningless_is_refused(run: Ingot, command: str, place: str, said: str) -> None:
+    code, out, err = run(*command.split())
+    assert (code, out) == (2, "") and err.startswith(f"error: ingot {place}: {said}") and "\n  fix: " in err
+
+
+def test_options_that_nobody_wrote_are_not_refused(run: Ingot, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("INGOT_API_KEY", "k3y")  # of a server that this chat does not use
+    assert run("chat", "nowhere", "--prompt", "hi", "--temperature", "0")[2].startswith("error: nowhere: no checkpoint")
+
+
+def test_a_price_needs_a_gpu(run: Ingot, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ingot.planner.plan.this_gpu", lambda: None)
+    assert run("plan", "recipe.yaml", "--price", "2")[2] == (
+        "error: --price: a price of GPU-hours, and there is no GPU here\n  fix: name one: --gpu h100\n"
+    )
+    assert run("plan", "recipe.yaml", "--price", "2", "--gpu", "h100")[0] == 0
 
 
 def test_resume_command(monkeypatch: pytest.MonkeyPatch) -> None:

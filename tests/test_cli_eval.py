@@ -70,7 +70,8 @@ def test_a_model_is_measured_with_a_suite_of_ones_own(world: World, folder: Path
     assert said["stages"][0]["summary"]["words/accuracy"] == found.estimate.value
     # a run stands for its last scores
     assert ingot("eval", "compare", scores.parents[1], scores) == ingot("eval", "compare", scores.parent, scores)
-    both = json.loads(ingot(*asked, "--data", "data", "--thinking", "both", "--json"))["stages"][0]["summary"]
+    chat = ("--form", "chat", "--thinking", "both")
+    both = json.loads(ingot(*asked, "--data", "data", *chat, "--json"))["stages"][0]["summary"]
     assert set(both) == {"think/words/accuracy", "no_think/words/accuracy"}
     with pytest.raises(IngotError, match="not there"):
         ingot(*asked)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -134,11 +135,11 @@ def test_a_command_that_is_not_there(
 
 
 def test_a_restart_leaves_from_out(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """`--from` would throw away at every restart what was saved."""
+    """`--from` would throw away at every restart what was saved; what the watchdog has read is refused without it."""
     import ingot.cli.watch as watching
 
     seen: list[Any] = []
-    monkeypatch.setattr(sys, "argv", ["ingot", "run", "r.yaml", "--watch", "--from", "pretrain", "--set", "a.b=1"])
+    monkeypatch.setattr(sys, "argv", shlex.split("ingot run r.yaml --watch --hang-after 9 --from pretrain --set a.b=1"))
 
     def watch(first: list[str], again: list[str], *rest: object) -> None:
         seen.extend([first[3:], again[3:]])

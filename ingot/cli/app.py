@@ -13,6 +13,7 @@ from ingot.cli.classifier import classifier_app
 from ingot.cli.convert import export_command, import_command
 from ingot.cli.env import env_app
 from ingot.cli.eval import eval_app, show_run
+from ingot.cli.given import refuse_given
 from ingot.cli.help import App, Group
 from ingot.cli.merge import merge_command
 from ingot.cli.model import model_app
@@ -91,6 +92,7 @@ def _options(
 
 @app.command()
 def run(
+    context: typer.Context,
     recipe: RecipeArgument,
     set: SetOption = None,
     from_stage: Annotated[
@@ -112,6 +114,8 @@ def run(
     from ingot.recipe.load import load_recipe
     from ingot.train.parallel.launch import is_ours, start_processes
 
+    if not watched:
+        refuse_given(context, ("hang_after",), "without --watch", "add --watch, or leave it out")
     loaded = load_recipe(recipe, set or ())
     if watched and not dry_run:
         watch_this(runs / loaded.name, hang_after)
@@ -205,6 +209,7 @@ def _no_such_run(name: Path, runs: Path) -> RecipeError:
 
 @app.command()
 def doctor(
+    context: typer.Context,
     recipe: Annotated[
         Path | None,
         typer.Argument(
@@ -221,6 +226,8 @@ def doctor(
 
     from ingot.planner.doctor import examine_machine, examine_recipe
 
+    if recipe is None:
+        refuse_given(context, ("set", "quick"), "without a recipe: the machine alone is looked at, which is quick")
     found = examine_recipe(recipe, set or (), runs, quick=quick) if recipe is not None else ()
     checks = list(chain(examine_machine(runs), found)) if as_json else show_checks(chain(examine_machine(runs), found))
     if as_json:
@@ -293,6 +300,7 @@ def curate(
 
 @app.command(rich_help_panel=STAGES_PANEL, short_help=STAGES["sft"].does)
 def sft(
+    context: typer.Context,
     file: Annotated[Path, typer.Argument(metavar="FILE", help=STAGE_FILE, show_default=False)],
     input: InputOption = None,
     set: SetOption = None,
@@ -308,6 +316,8 @@ def sft(
     """Fine-tune a model on conversations. Reads: checkpoint, conversations (optional). Writes: checkpoint."""
     from ingot.recipe.single import load_stage
 
+    if show is not None:
+        refuse_given(context, ("dry_run", "as_json"), "with --show, which prints examples")
     recipe, names = load_stage(file, "sft", set or (), inputs=dict(map(_split_input, input or ())), seed=seed)
     if show is None:
         run_stages(recipe, runs, as_json=as_json, report=False, only=names, dry_run=dry_run)

@@ -7,7 +7,8 @@ from typing import Annotated
 
 import typer
 
-from ingot.cli.tools import DeadlineOption, ToolsOption, UnsafeOption, choose_tools
+from ingot.cli.given import refuse_given
+from ingot.cli.tools import DeadlineOption, ToolsOption, UnsafeOption, check_tools, choose_tools
 from ingot.workspace.errors import IngotError
 from ingot.workspace.runs import find_adapter, find_checkpoint
 
@@ -29,6 +30,7 @@ ModelOption = Annotated[
 
 
 def chat_command(
+    context: typer.Context,
     checkpoint: CheckpointArgument = None,
     adapter: Annotated[
         Path | None,
@@ -68,6 +70,13 @@ def chat_command(
 ) -> None:
     """Chat with a model in the terminal."""
     check_one(checkpoint, server)
+    if server is None:
+        refuse_given(context, ("model", "api_key"), "without --server: MODEL answers in this process")
+    else:
+        refuse_given(context, ("adapter",), "with --server: its weights are not here", "serve a merged model")
+    if prompt is not None and temperature == 0:  # in a conversation /temperature may change it
+        refuse_given(context, ("top_p", "seed"), "with --temperature 0, which takes the likeliest token")
+    check_tools(context, tools)
     chosen = choose_tools(tools, tool_seconds, unsafe=unsafe)
 
     from ingot.inference.sampling import Sampling

@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from ingot.cli.given import refuse_given
 from ingot.cli.help import App
 from ingot.workspace.errors import DataError, RecipeError
 
@@ -23,6 +24,7 @@ Files = list[Path] | None
 
 @classifier_app.command("train")
 def train_command(
+    context: typer.Context,
     out: Annotated[Path, typer.Option("--out", help="Folder to write.", show_default=False)],
     positive: Annotated[
         Files, typer.Option("--positive", help="Texts of the class `positive`; may be repeated.")
@@ -59,6 +61,8 @@ def train_command(
     from ingot.data.classify.report import as_lines
     from ingot.data.classify.train import train_and_report
 
+    if not labelled:
+        refuse_given(context, ("label",), "without --labelled")
     pairs = [(found, "positive") for path in positive or [] for found in read_texts(path, text)]
     pairs += [(found, "negative") for path in negative or [] for found in read_texts(path, text)]
     pairs += [pair for path in labelled or [] for pair in read_labelled(path, text, label)]

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
+from ingot.cli.given import refuse_given
 from ingot.cli.help import App
 from ingot.cli.show import print_json
 from ingot.workspace.errors import RecipeError
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
 env_app = App(name="env", help="List environments; try one before it is trained on.", no_args_is_help=True)
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-SCRIPTED = "scripted"
+SCRIPTED, SERVERS = "scripted", ("http://", "https://")
 BYTES = 200_000  # of an episode: scripts are written in bytes
 
 
@@ -68,6 +69,7 @@ def _facts(name: str, kind: type[Environment]) -> dict[str, Any]:
 
 @env_app.command("test")
 def test_command(
+    context: typer.Context,
     name: Annotated[str, typer.Argument(metavar="NAME", help="A name, FILE.py or FILE.py:Name.", show_default=False)],
     set: Annotated[
         list[str] | None,
@@ -106,6 +108,13 @@ def test_command(
     from ingot.envs.rollout import Drawing
     from ingot.envs.trial import try_environment
 
+    if policy == SCRIPTED:
+        of_models = ("samples", "temperature", "max_new_tokens", "max_tokens", "pass_rates")
+        refuse_given(context, of_models, "without a model", "name one with --policy")
+    if not policy.startswith(SERVERS):
+        refuse_given(context, ("model_name",), "without a server", "name one with --policy http://…/v1")
+    else:
+        refuse_given(context, ("max_tokens",), "with a server, which does not say how many tokens a prompt has")
     if split not in ("train", "test"):
         raise RecipeError(f"there is no split {split}", place="--split", fix="write train or test")
     environment = find_environment(name, set or ())
@@ -147,7 +156,7 @@ def _limits(policy: str, max_new_tokens: int, max_tokens: int, max_turns: int) -
 
     if policy == SCRIPTED:
         return Limits(BYTES, BYTES, max_turns)
-    if policy.startswith(("http://", "https://")):
+    if policy.startswith(SERVERS):
         return Limits(max_new_tokens, BYTES, max_turns)
     return Limits(max_new_tokens, max_tokens, max_turns)
 
@@ -195,7 +204,7 @@ def _chat_and_model(policy: str, model_name: str, max_tokens: int) -> tuple[Chat
     of_bytes = ChatFormat(train_tokenizer(["a"], TokenizerConfig(vocabulary_size=272)))
     if policy == SCRIPTED:
         return of_bytes, None
-    if policy.startswith(("http://", "https://")):
+    if policy.startswith(SERVERS):
         from ingot.data.synthesize.config import EndpointConfig
         from ingot.envs.endpoint import EndpointPolicy
 

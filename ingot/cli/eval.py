@@ -16,6 +16,7 @@ import typer
 
 from ingot.cli.eval_compare import DataOption, LimitOption, compare_command, follow_command, subset_command
 from ingot.cli.eval_signal import signal_command
+from ingot.cli.given import refuse_given, was_given
 from ingot.cli.help import App, Group
 from ingot.cli.run_stages import run_stages
 from ingot.cli.show import command_line, console, print_json
@@ -63,6 +64,7 @@ eval_app.command("signal")(signal_command)
 
 @eval_app.command("model")
 def model_command(
+    context: typer.Context,
     model: Annotated[
         str, typer.Argument(metavar="[MODEL]", help="Checkpoint, stage or Hugging Face folder, or a GGUF file.")
     ] = "",
@@ -111,11 +113,16 @@ def model_command(
 
     if (endpoint is None) == (not model):
         raise RecipeError("give a model or --endpoint", place="ingot eval", fix="ingot eval MODEL --suite gsm8k,mmlu")
+    if endpoint is None:
+        refuse_given(
+            context, ("model_name", "key_variable", "tokenizer"), "without --endpoint: MODEL is what is measured"
+        )
+    else:
+        refuse_given(context, ("device", "precision"), "with --endpoint: the server computes")
     names = [name for text in suite or () for name in text.split(",") if name]
     if not names:
         raise RecipeError("no suite is named", place="--suite", fix="`ingot eval list` has them: --suite gsm8k,mmlu")
-    options: dict[str, Any] = {
-        "suites": [_suite(name) for name in names],
+    values: dict[str, Any] = {
         "limit": limit,
         "data": "" if data is None else str(data.resolve()),
         "form": form,
@@ -124,6 +131,8 @@ def model_command(
         "precision": precision,
         "tokenizer": "" if tokenizer is None else str(tokenizer.resolve()),
     }
+    options: dict[str, Any] = {"suites": [_suite(name) for name in names]}
+    options |= {name: value for name, value in values.items() if was_given(context, name)}
     inputs = {}
     if endpoint is not None:
         options["endpoint"] = {"url": endpoint, "model": model_name, "api_key_variable": key_variable}

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from ingot.cli.given import refuse_given
 from ingot.cli.show import print_json
 from ingot.workspace.errors import RecipeError
 from ingot.workspace.runs import find_scores
@@ -66,6 +67,7 @@ def subset_command(
 
 
 def follow_command(
+    context: typer.Context,
     stage: Annotated[
         Path, typer.Argument(metavar="RUN/STAGE", help="A training stage that is running.", show_default=False)
     ],
@@ -102,6 +104,8 @@ def follow_command(
     from ingot.workspace.progress import make_progress
     from ingot.workspace.stage import StageFolder
 
+    if stop_metric is None:
+        refuse_given(context, ("stop_after",), "without --stop-metric")
     folder = running_stage(stage)
     options: dict[str, Any] = {
         "suites": [name for text in suite for name in text.split(",") if name],

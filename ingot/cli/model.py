@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ingot.cli.convert import ForceOption, OutArgument, SourceArgument, convert, show_written
+from ingot.cli.given import refuse_given
 from ingot.cli.help import App
 from ingot.cli.show import print_json
 from ingot.workspace.runs import find_checkpoint
@@ -92,6 +93,7 @@ def show(
 
 @model_app.command("grow")
 def grow_command(
+    context: typer.Context,
     source: SourceArgument,
     out: OutArgument,
     tokens: Annotated[
@@ -111,6 +113,8 @@ def grow_command(
     """Add special tokens to a model: tokenizer, embedding and head; the old ones keep their weights."""
     from ingot.checkpoints.grow import grow_model
 
+    if template is None:
+        refuse_given(context, ("options",), "without --template", "name the template whose options they are")
     wanted = [name.strip() for name in tokens.split(",") if name.strip()]
     convert(
         lambda progress, stop: grow_model(

@@ -57,15 +57,15 @@ def _answer(number: int) -> None:
 
 def resume_command() -> str:
     """This command again, without `--from`, which would delete the work."""
-    return shlex.join(["ingot", *without_from(sys.argv[1:])])
+    return shlex.join(["ingot", *without("--from", sys.argv[1:])])
 
 
-def without_from(given: Sequence[str]) -> list[str]:
-    """The arguments of a command that resumes the work of the given ones."""
+def without(option: str, given: Sequence[str]) -> list[str]:
+    """The arguments of a command without an option and its value."""
     arguments, kept = iter(given), []
     for argument in arguments:
-        if argument == "--from":
+        if argument == option:
             next(arguments, None)
-        elif not argument.startswith("--from="):
+        elif not argument.startswith(f"{option}="):
             kept.append(argument)
     return kept

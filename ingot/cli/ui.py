@@ -7,11 +7,12 @@ from typing import Annotated
 import typer
 
 from ingot.cli.chat import CheckpointArgument, ServerOption, check_one
-from ingot.cli.tools import DeadlineOption, ToolsOption, UnsafeOption, choose_tools
+from ingot.cli.tools import DeadlineOption, ToolsOption, UnsafeOption, check_tools, choose_tools
 from ingot.workspace.runs import find_checkpoint
 
 
 def ui_command(
+    context: typer.Context,
     checkpoint: CheckpointArgument = None,
     server: ServerOption = None,
     host: Annotated[
@@ -37,6 +38,7 @@ def ui_command(
 ) -> None:
     """Serve a page for chatting with a model in the browser."""
     check_one(checkpoint, server)
+    check_tools(context, tools)
     chosen = choose_tools(tools, tool_seconds, unsafe=unsafe)
 
     from ingot.serve.ui.serve import serve_ui

@@ -10,7 +10,7 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from ingot.cli.stop import without_from
+from ingot.cli.stop import without
 from ingot.workspace.errors import RecipeError
 
 HangOption = Annotated[
@@ -44,9 +44,9 @@ def watch_command(
 
 def watch_this(folder: Path, hang_after: float) -> NoReturn:
     """This command without --watch, under the watchdog. A restart leaves out `--from`, which would delete the work."""
-    arguments = [argument for argument in sys.argv[1:] if argument != "--watch"]
+    arguments = without("--hang-after", [argument for argument in sys.argv[1:] if argument != "--watch"])
     command = [sys.executable, "-m", "ingot"]
-    watch([*command, *arguments], [*command, *without_from(arguments)], folder, hang_after, STARTS)
+    watch([*command, *arguments], [*command, *without("--from", arguments)], folder, hang_after, STARTS)
 
 
 def watch(first: Sequence[str], again: Sequence[str], folder: Path, hang_after: float, starts: int) -> NoReturn:

@@ -102,6 +102,8 @@ def make_plan(
 ) -> Plan:
     """The plan of `recipe`, for GPUs of a kind and number if given; `measure` takes a second. `price` is per GPU-hour."""
     gpu = gpu or ("h100" if gpus is not None else None) or this_gpu()
+    if price is not None and gpu is None:
+        raise RecipeError("a price of GPU-hours, and there is no GPU here", place="--price", fix="name one: --gpu h100")
     machine = measure_machine() if measure else assume_machine()
     costs, models = stage_costs(recipe), stage_models(recipe)
     stages = []
