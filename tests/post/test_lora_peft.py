@@ -14,6 +14,7 @@ from ingot.post import reward
 from ingot.post.reward_config import RewardConfig
 from ingot.post.rewards.reward_model import RewardModel
 from ingot.tokens.tokenizer import Tokenizer
+from ingot.workspace.files import read_json
 from ingot.workspace.progress import Progress
 from ingot.workspace.stage import StageFolder
 from tests.post.making import checkpoint_of, tiny_model
@@ -62,32 +63,38 @@ def base(tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory) -> Path
     return found
 
 
-def with_peft(kind: str, base: Path, adapter: Path, **options: Any) -> Any:
-    """The base as transformers has it, with our adapter as PEFT reads it.
+def with_peft(kind: str, adapter: Path, **options: Any) -> Any:
+    """Our adapter as PEFT reads it, which finds the base by the adapter's own config.
 
-    Both are imported here: the processes that train import this file too, and would spend seconds on them.
+    Imported here: the processes that train import this file too, and would spend seconds on it.
     """
     import peft
     import transformers
 
     transformers.utils.logging.set_verbosity_error()
     transformers.utils.logging.disable_progress_bar()
-    folder = adapter.parent / "exported"
-    export_model(load_model(base), folder)
-    model = getattr(transformers, kind).from_pretrained(folder, **options)
-    return peft.PeftModel.from_pretrained(model, adapter).eval()
+    return getattr(peft, kind).from_pretrained(adapter, **options).eval()
 
 
 @pytest.mark.parametrize("mesh", MESHES)
 def test_peft_computes_what_a_divided_model_has_learnt(mesh: str, base: Path) -> None:
     stage = base.parent / f"sft-{mesh}"
-    theirs = with_peft("AutoModelForCausalLM", base, stage / "adapter")
+    theirs = with_peft("AutoPeftModelForCausalLM", stage / "adapter")
     ours, plain = load_model(stage), load_model(base)
     for text in TEXTS:
         tokens = torch.tensor([text])
         with torch.no_grad():
             torch.testing.assert_close(theirs(tokens).logits, ours(tokens), rtol=1e-4, atol=1e-5)
             assert float((ours(tokens) - plain(tokens)).abs().max()) > 1e-3, "it learnt something"
+
+
+def test_a_base_that_peft_can_load_is_named_and_not_copied(base: Path, tmp_path: Path) -> None:
+    folder = export_model(load_model(base), tmp_path / "exported")
+    train_chat({}, folder, tmp_path / "sft")
+    named = read_json(tmp_path / "sft" / "adapter" / "adapter_config.json")["base_model_name_or_path"]
+    assert named == str(folder) and not (tmp_path / "sft" / "base").exists()
+    own = base.parent / "sft-tensor"
+    assert read_json(own / "adapter" / "adapter_config.json")["base_model_name_or_path"] == str(own / "base")
 
 
 @pytest.mark.parametrize("mesh", MESHES)
@@ -111,8 +118,7 @@ def test_a_reward_model_with_adapters(base: Path, tmp_path: Path) -> None:
     told = train_reward({}, base, tmp_path / "one", steps=40)
     assert told["held_out_accuracy"] > 0.9
     ours = RewardModel.load(tmp_path / "one", torch.device("cpu")).scores(TEXTS)
-    kind = "AutoModelForSequenceClassification"
-    theirs = with_peft(kind, base, tmp_path / "one" / "adapter", num_labels=1, pad_token_id=0)
+    theirs = with_peft("AutoPeftModelForSequenceClassification", tmp_path / "one" / "adapter", pad_token_id=0)
     with torch.no_grad():
         assert [float(theirs(torch.tensor([text])).logits) for text in TEXTS] == pytest.approx(ours, abs=1e-5)
     theirs.save_pretrained(

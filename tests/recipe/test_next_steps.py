@@ -25,6 +25,7 @@ from ingot.workspace.files import read_json, read_jsonl
 from ingot.workspace.outside import load_outside
 from tests.evals.conftest import World
 from tests.evals.conftest import world as world
+from tests.train.toy import same_weights
 
 RECIPES = Path(__file__).parents[2] / "recipes"
 TEXTS = [inspect.getsource(module) for module in (textwrap, json, shutil, inspect)]
@@ -71,7 +72,10 @@ def test_own_conversations(name: str, world: World, tmp_path: Path) -> None:
     assert result.checkpoint is not None and load_model(result.checkpoint / "checkpoint").tokenizer is not None
     if name.endswith("lora"):  # what was trained is in PEFT's files too, and its base is named
         adapter = result.stages[0].folder / "adapter"
-        assert read_json(adapter / "adapter_config.json")["base_model_name_or_path"] == str(world.checkpoint)
+        named = Path(read_json(adapter / "adapter_config.json")["base_model_name_or_path"])
+        assert named == adapter.parent.absolute() / "base" and same_weights(
+            load_model(named).state_dict(), load_model(world.checkpoint).state_dict()
+        )
         again = load_model(world.checkpoint, adapter=adapter).state_dict()
         merged = load_model(result.checkpoint).state_dict()
         assert all(torch.equal(value, again[name]) for name, value in merged.items())

@@ -4,6 +4,7 @@ step checkpoints     what trains: adapters, rows of new tokens, their optimizer 
 STAGE/checkpoint     a plain checkpoint like any other: the adapters merged into the input checkpoint's weights in float32,
                      whatever form these had while training (QLoRA's 4 bits are not rounded into the result)
 STAGE/adapter        the adapters alone, as PEFT stores them, with the path of their base; if the model has a PEFT form
+STAGE/base           the input checkpoint as the Hugging Face folder that this path must be, unless the input is one already
 """
 
 from __future__ import annotations
@@ -16,7 +17,12 @@ from torch import Tensor
 
 from ingot.checkpoints.adapter import Adapter, Update, adapted, joined
 from ingot.checkpoints.checkpoint import open_model, write_checkpoint
+from ingot.checkpoints.classification import LABELS, language_model
+from ingot.checkpoints.convert import LARGEST_SHARD, check_space
+from ingot.checkpoints.families.table import architecture
+from ingot.checkpoints.huggingface import HuggingFacePlan, is_huggingface
 from ingot.checkpoints.peft import write_peft
+from ingot.model.config import ModelConfig
 from ingot.model.lora import LowRank, is_head, lora_layers, trained_rows
 from ingot.model.order import whole
 from ingot.model.transformer import Transformer
@@ -24,7 +30,7 @@ from ingot.train.saving.ranks import Ranks
 from ingot.workspace.errors import ArtifactError
 from ingot.workspace.files import atomic_folder
 
-ADAPTER = "adapter"  # the folder in a stage's
+ADAPTER, BASE = "adapter", "base"  # folders in a stage's
 
 
 @torch.no_grad()
@@ -73,7 +79,21 @@ def _write(stage: Path, final: Path, model: Transformer, adapter: Adapter) -> st
         write_checkpoint(adapted(stored, adapter), temporary)
     try:
         with atomic_folder(stage / ADAPTER) as temporary:
-            write_peft(temporary, adapter, model.config, model.lora, str(base.absolute()))
+            write_peft(temporary, adapter, model.config, model.lora, str(_loadable(stage / BASE, base, model.config)))
     except ArtifactError as error:
         return error.problem
     return None
+
+
+def _loadable(folder: Path, base: Path, config: ModelConfig) -> Path:
+    """What PEFT can load the base from: the input itself, or the copy of it that `folder` becomes."""
+    stored, wanted = open_model(base), language_model(config)
+    if is_huggingface(base) and architecture(language_model(stored.config)) == architecture(wanted):
+        return base.absolute()
+    plan = HuggingFacePlan(dataclasses.replace(stored, config=wanted), LARGEST_SHARD)
+    if config.heads:
+        plan.values |= LABELS  # else transformers gives a sequence classifier two scores
+    check_space(folder, plan.tensors.bytes)
+    with atomic_folder(folder) as temporary:
+        plan.write(temporary, lambda _: None)
+    return folder.absolute()
