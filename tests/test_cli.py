@@ -16,12 +16,16 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import numpy as np
 import pytest
+import torch
 
 import ingot
+from ingot.checkpoints.state_files import save_state
 from ingot.cli import main
 from ingot.cli.stop import resume_command
 from ingot.recipe.stages import STAGES
+from tests.checkpoints.test_full_disk import files_of_at_most
 from tests.slow import first_fast
 
 TOYS = Path(__file__).parent / "recipe"
@@ -193,6 +197,36 @@ def test_a_full_disk_is_a_message(run: Ingot, toy: ModuleType, monkeypatch: pyte
     monkeypatch.setattr(sys, "argv", ["ingot", "run", "recipe.yaml"])
     with pytest.raises(OSError, match="Stale file handle"):  # not explained: a watchdog tries again
         main()
+
+
+def test_a_disk_that_fills_while_torch_writes_is_a_message(
+    run: Ingot, toy: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def write(path: Path, values: object) -> None:
+        with files_of_at_most(300_000):
+            save_state({"weights": torch.zeros(500_000)}, path)
+
+    monkeypatch.setattr(toy, "write_json", write)
+    code, _, err = run("run", "recipe.yaml")
+    assert code == 2
+    assert re.match(
+        r"error: runs/small: the disk is full: \[Errno 27\] File too large: '.*\n  fix: free some space", err
+    )
+    assert "Traceback" not in err
+
+
+def test_numpys_words_for_a_full_disk_are_understood(
+    run: Ingot, toy: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It raises an OSError without a number when an array does not fit into a file."""
+
+    def write(path: Path, values: object) -> None:
+        with files_of_at_most(300_000):
+            np.save(path, np.zeros(500_000))
+
+    monkeypatch.setattr(toy, "write_json", write)
+    code, _, err = run("run", "recipe.yaml")
+    assert (code, err.partition(" requested")[0]) == (2, "error: runs/small: the disk is full: 500000")
 
 
 def test_plan(run: Ingot) -> None:
@@ -374,6 +408,42 @@ def test_a_late_second_signal_leaves_no_traceback(toy: ModuleType) -> None:
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=20)
     assert (process.returncode, err.count("to resume: "), "Traceback" in err) == (130, 1, False)
+
+
+@pytest.mark.parametrize(
+    "output", first_fast(["closed by its reader", "on a full disk", "closed from the start"]), ids=str
+)
+def test_a_run_goes_on_when_its_output_cannot_be_written(toy: ModuleType, output: str) -> None:
+    """`ingot run | head -1`: the reader is gone while the run begins, which finishes and says so."""
+    command = [sys.executable, "-c", DRIVER, "run", "recipe.yaml"]
+    if output == "closed from the start":
+        command = ["/bin/sh", "-c", 'exec "$@" >&-', "sh", *command]
+    reader, writer = os.pipe() if output == "closed by its reader" else (None, os.open("/dev/full", os.O_WRONLY))
+    if reader is not None:
+        os.close(reader)
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(TOYS), str(TOYS.parents[1])])}
+    done = subprocess.run(command, stdout=writer, stderr=subprocess.PIPE, text=True, timeout=60, env=environment)
+    os.close(writer)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("the run goes on without it") == (0 if output == "closed from the start" else 1)
+    assert len(done.stderr.splitlines()) <= 1
+    assert len(list(Path("runs/small").glob("*/DONE"))) == 4
+
+
+def test_a_command_whose_output_is_on_a_full_disk_names_the_output(
+    toy: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """And not the disk of the runs, which has room."""
+    monkeypatch.setattr(sys, "argv", ["ingot", "plan", "recipe.yaml"])
+    with Path("/dev/full").open("w") as full, monkeypatch.context() as patch:
+        patch.setattr(sys, "stdout", full)
+        with pytest.raises(SystemExit) as ended:
+            main()
+    assert ended.value.code == 2
+    assert capsys.readouterr().err == (
+        "error: standard output: it cannot be written: No space left on device\n"
+        "  fix: free some space where it goes, or send it elsewhere\n"
+    )
 
 
 def test_the_same_from_python(toy: ModuleType) -> None:

@@ -39,6 +39,7 @@ from torch.distributed.checkpoint.state_dict_saver import save as save_distribut
 from torch.distributed.checkpoint.storage import WriteResult
 from torch.futures import Future
 
+from ingot.checkpoints.full_disk import disk_errors
 from ingot.checkpoints.row_ranges import RowRange, row_ranges
 from ingot.checkpoints.safe_reader import SafeLoadPlanner, SafeReader
 from ingot.checkpoints.tensors import Entry, MemoryTensors, Tensors
@@ -63,8 +64,9 @@ def save_state(
     """
     planner = ChunkPlanner(None if values is None else MemoryTensors(values), orders)
     _expect_one_process()
+    writer = ShardWriter(folder)
     with _unwrapped():
-        save_distributed(state, checkpoint_id=folder, planner=planner, process_group=group, no_dist=group is None)
+        save_distributed(state, storage_writer=writer, planner=planner, process_group=group, no_dist=group is None)
 
 
 def load_state_files(state: dict[str, Any], folder: Path, orders: Mapping[str, Order] | None = None) -> None:
@@ -201,6 +203,14 @@ class _Prefixed(Tensors):
         return self.source.rows(name.removeprefix(MODEL), start, end)
 
 
+class ShardWriter(FileSystemWriter):
+    """torch's own writer: a file for each rank."""
+
+    def write_data(self, plan: SavePlan, planner: SavePlanner) -> Future[list[WriteResult]]:
+        with disk_errors(Path(self.path)):
+            return super().write_data(plan, planner)
+
+
 class ChunkWriter(FileSystemWriter):
     """Writes chunk after chunk. torch's own writer keeps every tensor until the file is finished."""
 
@@ -211,7 +221,7 @@ class ChunkWriter(FileSystemWriter):
     def write_data(self, plan: SavePlan, planner: SavePlanner) -> Future[list[WriteResult]]:
         file = f"{plan.storage_data.prefix}0.distcp"
         results: list[WriteResult] = []
-        with (Path(self.path) / file).open("wb") as stream:
+        with disk_errors(Path(self.path)), (Path(self.path) / file).open("wb") as stream:
             for item in plan.items:
                 begin = stream.tell()
                 data = planner.resolve_data(item)

@@ -12,7 +12,9 @@ def main() -> None:
     from ingot.cli.app import app
     from ingot.cli.problem import explain, show_problem
     from ingot.workspace.errors import IngotError
+    from ingot.workspace.output import open_closed_streams
 
+    open_closed_streams()
     try:
         app()
     except IngotError as error:

@@ -126,14 +126,13 @@ def follow_command(
 
 def running_stage(path: Path) -> Path:
     """The folder of RUNS/NAME/STAGE, finished or not, by what the run's record says of it."""
-    import json
-
+    from ingot.workspace.files import read_json
     from ingot.workspace.runs import RUN
 
     if path.is_dir():
         return path
     try:
-        stages = json.loads((path.parent / RUN).read_text(encoding="utf-8"))["stages"]
+        stages = read_json(path.parent / RUN)["stages"]
         known = {str(stage["name"]): path.parent / str(stage["folder"]) for stage in stages}
     except (OSError, ValueError, KeyError, TypeError):
         known = {}

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from ingot.cli.problem import FULL, show_problem
+from ingot.cli.problem import explain_full, is_full, show_problem
 from ingot.cli.show import command_line, print_json, result_as_json, show_result
-from ingot.workspace.errors import ArtifactError, CheckFailed, IngotError, Interrupted
+from ingot.workspace.errors import CheckFailed, IngotError, Interrupted
 
 if TYPE_CHECKING:
     from ingot.recipe.flow import RunResult
@@ -74,12 +74,12 @@ def run_stages(
         typer.echo(f"to look at the run so far: {command_line('ingot', 'report', runs / recipe.name)}", err=True)
         raise typer.Exit(2) from None
     except OSError as error:
-        if error.errno not in FULL:
+        if not is_full(error):
             raise
         fix = (
             "free some space, or let training stages keep fewer checkpoints; the same command resumes from the last one"
         )
-        raise ArtifactError(f"the disk is full: {error}", place=str(runs / recipe.name), fix=fix) from error
+        raise explain_full(error, runs / recipe.name, fix) from error
     if as_json:
         print_json(result_as_json(result))
     elif dry_run:

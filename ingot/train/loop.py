@@ -346,5 +346,9 @@ class Trainer:
         if "guards" in training:
             self.guards.restore(training["guards"])
         if self.guards.is_main_rank:
-            self.folder.metrics.cut(training["step"])
+            unreadable = self.folder.metrics.cut(training["step"])
+            if unreadable:
+                self.folder.progress.say(
+                    f"lines of {self.folder.metrics.path.name} that cannot be read, and go: {unreadable}"
+                )
         return training["step"], training["tokens"]

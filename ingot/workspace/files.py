@@ -94,8 +94,11 @@ def write_json(path: Path, value: Any) -> None:
 
 
 def read_json(path: Path) -> Any:
-    """Read a JSON file; the inverse of `write_json`."""
-    return json.loads(path.read_text(encoding="utf-8"))
+    """Read a JSON file; the inverse of `write_json`. What is no JSON, or nested beyond reason, raises ValueError."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except RecursionError as error:
+        raise ValueError("brackets are nested too deeply") from error
 
 
 def write_jsonl(path: Path, rows: list[dict[str, Any]]) -> None:

@@ -2,6 +2,8 @@
 
 Each line has `step` and any number of plain values. After a kill, lines of steps that will run again are cut off on
 resume, so that the file reads as if the run had never been interrupted.
+
+A line that cannot be read (torn by a kill, damaged on the disk) is passed over: a run does not end for want of its curve.
 """
 
 from __future__ import annotations
@@ -26,21 +28,28 @@ class MetricsLog:
             file.write(json.dumps({"step": step, **values}) + "\n")
 
     def read(self) -> list[dict[str, Any]]:
-        """All complete lines."""
+        """All lines that can be read."""
+        return [row for row in self._lines() if row is not None]
+
+    def cut(self, first_step: int) -> int:
+        """Forget every line whose step is `first_step` or later, and those that cannot be read; returns how many these were."""
+        if not self.path.exists():
+            return 0
+        rows = self._lines()
+        kept = [row for row in rows if row is not None and row["step"] < first_step]
+        write_text(self.path, "".join(json.dumps(row) + "\n" for row in kept))
+        return rows.count(None)
+
+    def _lines(self) -> list[dict[str, Any] | None]:
+        """Every line, None for one that is no row."""
         if not self.path.exists():
             return []
-        rows = []
-        for line in self.path.read_text(encoding="utf-8").split("\n"):
-            if not line.strip():
-                continue
-            try:
-                rows.append(json.loads(line))
-            except json.JSONDecodeError:
-                break  # the torn last line of a killed process: that step runs again
-        return rows
+        return [_row(line) for line in self.path.read_bytes().split(b"\n") if line.strip()]
 
-    def cut(self, first_step: int) -> None:
-        """Forget every line whose step is `first_step` or later."""
-        if self.path.exists():
-            kept = [row for row in self.read() if row["step"] < first_step]
-            write_text(self.path, "".join(json.dumps(row) + "\n" for row in kept))
+
+def _row(line: bytes) -> dict[str, Any] | None:
+    try:
+        row = json.loads(line)
+    except (ValueError, RecursionError):  # ValueError: no JSON, or bytes that are no text
+        return None
+    return row if isinstance(row, dict) and isinstance(row.get("step"), int) else None

@@ -11,6 +11,8 @@ import time
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+from ingot.workspace.output import go_on_without_output
+
 if TYPE_CHECKING:
     from rich.progress import Progress as RichProgress
     from rich.progress import TaskID
@@ -92,7 +94,10 @@ class PlainProgress(Progress):
         self.say(" · ".join(part for part in parts if part))
 
     def say(self, text: str) -> None:
-        print(f"[{self.name}] {text}" if self.name else text, flush=True)
+        try:
+            print(f"[{self.name}] {text}" if self.name else text, flush=True)
+        except OSError as error:
+            go_on_without_output(error)
 
 
 class TerminalProgress(Progress):

@@ -6,8 +6,9 @@ such name is returned unchanged, so that the code that opens it reports what is 
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
+
+from ingot.workspace.files import read_json
 
 RUN = "run.json"
 
@@ -46,7 +47,7 @@ def _finished(run: Path) -> dict[str, Path]:
     from ingot.workspace.stage import DONE  # which imports pydantic: `ingot --help` does without
 
     try:
-        stages = json.loads((run / RUN).read_text(encoding="utf-8"))["stages"]
+        stages = read_json(run / RUN)["stages"]
         folders = {str(stage["name"]): run / str(stage["folder"]) for stage in stages}
     except (OSError, ValueError, KeyError, TypeError):
         return {}

@@ -139,11 +139,13 @@ def test_half_written_checkpoints_do_not_count(folder: StageFolder) -> None:
     assert sorted(path.name for path in steps.iterdir()) == ["step-0000003", "step-0000005"]
 
 
-def test_a_torn_line_of_metrics_is_cut(folder: StageFolder, uninterrupted: tuple[Any, Any]) -> None:
+def test_a_torn_line_of_metrics_is_cut(folder: StageFolder, listener: Listener, uninterrupted: tuple[Any, Any]) -> None:
+    """Bytes of it are no text: the disk may have damaged it, too."""
     interrupt(folder.path, 4)
-    with (folder.path / "metrics.jsonl").open("a", encoding="utf-8") as file:
-        file.write('{"step": 5, "loss": 1.0}\n{"step": 6, "lo')
+    with (folder.path / "metrics.jsonl").open("ab") as file:
+        file.write(b'{"step": 5, "loss": 1.0}\n{"step": 6, "l\xff\xfe')
     make_trainer(folder).run()
+    assert "lines of metrics.jsonl that cannot be read, and go: 1" in listener.lines
     assert_whole(folder, uninterrupted)
 
 

@@ -114,3 +114,9 @@ def test_kill_leaves_whole_files(tmp_path: Path) -> None:
             assert text == text[: len(text) // 20000] * 20000
         if (tmp_path / "pair").exists():
             assert (tmp_path / "pair" / "left").read_text() == (tmp_path / "pair" / "right").read_text()
+
+
+def test_brackets_without_end_are_no_json(tmp_path: Path) -> None:
+    (tmp_path / "deep.json").write_text("[" * 100_000)
+    with pytest.raises(ValueError, match="nested too deeply"):
+        read_json(tmp_path / "deep.json")

@@ -57,6 +57,20 @@ def test_metrics_are_cut_and_survive_a_torn_line(tmp_path: Path) -> None:
     assert [(row["step"], row["loss"]) for row in log.read()] == [(0, 1.0), (1, 0.5), (2, 1 / 3), (3, 9.0)]
 
 
+@pytest.mark.parametrize(
+    "damage", [b'{"step": 1, "loss": \xff\xfe}', b"\0" * 30, b"[" * 100_000, b"7", b'{"loss": 1.0}']
+)
+def test_a_damaged_line_of_metrics_is_passed_over(tmp_path: Path, damage: bytes) -> None:
+    """Bytes that are no text, what a power cut leaves, brackets without end, no row: the other lines stay."""
+    log = MetricsLog(tmp_path / "metrics.jsonl")
+    lines = [b'{"step": 0, "loss": 3.0}', damage, b'{"step": 2, "loss": 1.0}', b'{"step": 3, "loss": 0.5}', b""]
+    log.path.write_bytes(b"\n".join(lines))
+    assert [row["step"] for row in log.read()] == [0, 2, 3]
+    assert log.cut(3) == 1
+    assert log.path.read_bytes() == b'{"step": 0, "loss": 3.0}\n{"step": 2, "loss": 1.0}\n'
+    assert log.cut(3) == 0
+
+
 def test_the_first_signal_asks_and_the_second_stops() -> None:
     stop = StopSignal()
     before = signal.getsignal(signal.SIGINT)

@@ -41,7 +41,7 @@ def test_what_is_no_finished_stage_stays_as_it_is(run: Path, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(
-    "text", ["", "{", "[]", '{"stages": 3}', '{"stages": [{"name": "sft"}]}', '{"stages": ["sft"]}']
+    "text", ["", "{", "[]", "[" * 100_000, '{"stages": 3}', '{"stages": [{"name": "sft"}]}', '{"stages": ["sft"]}']
 )
 def test_a_damaged_record_names_nothing(run: Path, text: str) -> None:
     (run / "run.json").write_text(text)

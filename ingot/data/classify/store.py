@@ -200,7 +200,7 @@ SIZES = ("word_ngrams", "min_characters", "max_characters", "buckets")
 
 def save_model(folder: Path, model: LinearModel, about: dict[str, Any]) -> None:
     """Write a model; the folder appears whole or not at all."""
-    from safetensors.numpy import save_file
+    from safetensors.numpy import save
 
     assert model.bucket_rows is not None
     buckets = np.flatnonzero(model.bucket_rows >= 0)
@@ -213,7 +213,7 @@ def save_model(folder: Path, model: LinearModel, about: dict[str, Any]) -> None:
             "kept": buckets.astype(np.int32),
             "kept_rows": model.bucket_rows[buckets],
         }
-        save_file(arrays, temporary / WEIGHTS)
+        (temporary / WEIGHTS).write_bytes(save(arrays))  # save_file hides a full disk in an error of its own
         sizes = {name: getattr(model, name) for name in SIZES}
         write_json(temporary / DESCRIPTION, {"format": FORMAT, "labels": list(model.labels), **sizes, **about})
 

@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ingot.workspace.files import PARTIAL, file_sha256
+from ingot.workspace.files import PARTIAL, file_sha256, read_json
 
 REPORT = "report.json"
 
@@ -84,7 +84,7 @@ def commit(target: Path) -> Iterator[Commit]:
 def finished(target: Path, *, contents: bool = False) -> Done | None:
     """The result in `target`; None if there is none or it is damaged (then it is removed: see `damage`)."""
     try:
-        record = json.loads((target / REPORT).read_text(encoding="utf-8"))
+        record = read_json(target / REPORT)
         files = {name: (size, checksum) for name, (size, checksum) in record["files"].items()}
         done = Done(target.name, target, record["report"], record["seconds"], files)
     except (OSError, ValueError, KeyError, TypeError):

@@ -17,6 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ingot.checkpoints.full_disk import save_tensors
 from ingot.post.processes import Processes
 from ingot.post.rollouts.staleness import Ages
 from ingot.tokens.batch import TokenSequence
@@ -56,7 +57,7 @@ class RlState:
             first, weights = self.processes.first, dict[str, Tensor]()
             for part, tensor in whole_weights(reference.passes.model, reference.passes.layout):
                 weights |= {part: tensor.cpu()} if first else {}
-            self.processes.once(lambda: self._write(name, lambda path: torch.save(weights, path)))
+            self.processes.once(lambda: self._write(name, lambda path: save_tensors(path, weights)))
 
     def write_queue(self, name: str, groups: Sequence[dict[str, Any]]) -> None:
         """Save the finished groups that wait for the learner."""
