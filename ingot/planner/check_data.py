@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from ingot.data.upsample.mixture import EPOCHS, fit_mixture
 from ingot.planner.check import Check
 from ingot.recipe.recipe import FromPath, FromStage, Recipe, RecipeStage
 from ingot.recipe.work import StageWork
@@ -66,7 +67,7 @@ def check_shards(stage: RecipeStage, works: Mapping[str, StageWork]) -> Check:
     if bad is not None:
         return Check(name, "fail", bad, "report this: the loader draws rows by a permutation of the whole source")
     tokens = sum(len(source) for source in shards.sources.values())
-    epochs = {source: count for source, count in loader.epochs().items() if count > 4}
+    epochs = {source: count for source, count in loader.epochs().items() if count > EPOCHS}
     sound = f"ids in range, rows shuffled, {compared} of {whole} checksums compared"
     text = f"{tokens:,} tokens in {len(shards.sources)} sources, {sound}"
     if epochs:
@@ -75,9 +76,24 @@ def check_shards(stage: RecipeStage, works: Mapping[str, StageWork]) -> Check:
             name,
             "warn",
             f"{text}; read {often}",
-            "beyond 4 epochs repeated text is worth little: more data, or fewer steps",
+            f"beyond {EPOCHS:g} epochs repeated text is worth little: {less_often(loader, config)}",
         )
     return Check(name, "ok", text)
+
+
+def less_often(loader: MixtureLoader, config: PretrainConfig) -> str:
+    """What to do about it: the nearest weights with which nothing is read too often, where there are some."""
+    fix = "more data, or fewer steps"
+    if len(config.phases) > 1:  # which of them is to give way nobody knows
+        return fix
+    (phase,) = config.phases
+    rows = loader.batches.rows_before(loader.total_steps)
+    try:
+        found = fit_mixture({name: loader.rows_of(name) for name in phase.weights}, rows, phase.weights)
+    except RecipeError:  # all of it together is too little
+        return fix
+    weights = ", ".join(f"{name}: {weight:.3g}" for name, weight in found.items())
+    return f"{fix}, or weights: {{{weights}}}"
 
 
 def shards_folder(stage: RecipeStage, works: Mapping[str, StageWork]) -> Path | None:

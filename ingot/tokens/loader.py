@@ -122,6 +122,10 @@ class MixtureLoader:
         drawn = self.schedule.counts(self.batches.rows_before(self.total_steps))
         return {name: count / self._sequences[name].per_epoch for name, count in drawn.items()}
 
+    def rows_of(self, name: str) -> int:
+        """The rows of one pass over a source."""
+        return self._sequences[name].per_epoch
+
     def padding(self) -> dict[str, float]:
         """Share of each source's positions that hold no token."""
         return {name: sequence.padding for name, sequence in self._sequences.items()}

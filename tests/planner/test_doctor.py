@@ -6,6 +6,7 @@ import json
 import shutil
 import time
 from collections import namedtuple
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -159,10 +160,10 @@ def test_two_stages_with_one_order(real: Path) -> None:
     assert check_seeds(load_recipe(branch.path, {"cold.inputs.checkpoint": "sparse"})).status == "warn"
 
 
-def write_shards(folder: Path, tokens: int = 200_000) -> None:
-    """One source of documents of 100 tokens whose ids count up, and a validation source."""
+def write_shards(folder: Path, tokens: int = 200_000, more: Mapping[str, int] | None = None) -> None:
+    """One source of documents of 100 tokens whose ids count up (or more), and a validation source."""
     entries = {}
-    for name, size in (("all", tokens), ("validation", 1000)):
+    for name, size in {"all": tokens, **(more or {}), "validation": 1000}.items():
         writer = SourceWriter(folder, name, 512)
         for start in range(0, size, 100):
             writer.append(str(start), [number % 511 for number in range(start, start + 99)] + [511], 99, 0.5)
@@ -178,6 +179,11 @@ def test_shards(real: Path) -> None:
     assert check.text == "201,000 tokens in 2 sources, ids in range, rows shuffled, 6 of 6 checksums compared"
     often = quick(real, given, "pretrain.steps=1000")["pretrain data"]
     assert (often.status, "read all 5.1 times" in often.text) == ("warn", True)
+    assert often.fix is not None and often.fix.endswith("more data, or fewer steps"), "there is but one source"
+    write_shards(Path("two"), more={"rare": 20_000})
+    phases = "pretrain.phases=[{until: 1.0, weights: {all: 1, rare: 1}}]"
+    rare = quick(real, "pretrain.inputs={shards: two}", phases, "pretrain.steps=300")["pretrain data"]
+    assert rare.fix is not None and "fewer steps, or weights: {all: 0.7" in rare.fix and "read rare 7." in rare.text
     bad = quick(real, given, "pretrain.phases=[{until: 1.0, weights: {allx: 1}}]")["pretrain data"]
     assert (bad.status, "no source 'allx'" in bad.text) == ("fail", True)
     path = Path("shards/all/tokens.bin")

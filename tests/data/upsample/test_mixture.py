@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from ingot.data.upsample.mixture import MixtureStage, fit_mixture, fit_stages, mixture_lines, wished_weights
+from ingot.data.upsample.mixture import fit_mixture
 from ingot.workspace.errors import RecipeError
 
 optimize = pytest.importorskip("scipy.optimize")
@@ -24,8 +22,8 @@ def test_nearest_feasible_weights(available: dict[str, float], data: st.DataObje
     names = sorted(available)
     wished = np.array([data.draw(st.floats(0.05, 1)) for _ in names])
     target = fill * epochs * sum(available.values())
-    shares = fit_mixture(available, target, dict(zip(names, wished.tolist(), strict=True)), max_epochs=epochs)
-    ours = np.array([shares[name].weight for name in names])
+    found = fit_mixture(available, target, dict(zip(names, wished.tolist(), strict=True)), epochs)
+    ours = np.array([found[name] for name in names])
     caps = np.array([epochs * available[name] / target for name in names])
     assert ours.sum() == pytest.approx(1)
     assert (ours <= caps * (1 + 1e-9)).all()
@@ -65,45 +63,14 @@ def unimax(sizes: dict[str, float], budget: float, epochs: float) -> dict[str, f
 @given(available=SOURCES, epochs=st.floats(1, 6), fill=st.floats(0.05, 0.99))
 def test_uniform_wishes_are_unimax(available: dict[str, float], epochs: float, fill: float) -> None:
     target = fill * epochs * sum(available.values())
-    shares = fit_mixture(available, target, max_epochs=epochs, temperature=math.inf)
-    expected = unimax(available, target, epochs)
-    assert {name: share.weight for name, share in shares.items()} == pytest.approx(expected, rel=1e-9)
+    found = fit_mixture(available, target, dict.fromkeys(available, 1.0), epochs)
+    assert found == pytest.approx(unimax(available, target, epochs), rel=1e-9)
 
 
 def test_by_hand() -> None:
     """100 tokens at most 4 times in 1,000: math gives 0.4 of the wished 0.5; the others share 0.6 as 3 to 2."""
-    shares = fit_mixture({"web": 5_000, "code": 2_000, "math": 100}, 1_000, {"web": 0.3, "code": 0.2, "math": 0.5})
-    assert {name: share.weight for name, share in shares.items()} == pytest.approx(
-        {"web": 0.36, "code": 0.24, "math": 0.4}
-    )
-    assert shares["math"].epochs == pytest.approx(4) and shares["math"].capped and not shares["web"].capped
-    assert shares["web"].tokens == pytest.approx(360)
-    lines = mixture_lines(shares)
-    assert [line.split()[0] for line in lines] == ["source", "math", "web", "code"]
-    assert lines[1].endswith("all that it may give")
-
-
-def test_temperature() -> None:
-    sizes = {"big": 90.0, "small": 10.0}
-    assert wished_weights(sizes, 1.0) == pytest.approx({"big": 0.9, "small": 0.1})
-    assert wished_weights(sizes, 2.0) == pytest.approx({"big": 0.75, "small": 0.25})
-    assert wished_weights(sizes, math.inf) == pytest.approx({"big": 0.5, "small": 0.5})
-
-
-def test_stages_share_the_caps() -> None:
-    stages = [MixtureStage("long", 300, {"web": 0.5, "math": 0.5}), MixtureStage("end", 100, {"web": 0.5, "math": 0.5})]
-    plan = fit_stages({"web": 1_000, "math": 80}, stages, max_epochs={"web": 1, "math": 2})
-    assert plan["long"]["math"].tokens == pytest.approx(150)
-    assert plan["end"]["math"].tokens == pytest.approx(10)  # 2 x 80 less 150
-    assert plan["end"]["math"].epochs == pytest.approx(2)
-    assert plan["end"]["web"].weight == pytest.approx(0.9)
-
-
-def test_errors_name_the_numbers() -> None:
-    with pytest.raises(RecipeError, match=r"at most 400.*allow 6 epochs"):
-        fit_mixture({"a": 60, "b": 40, "unused": 1e9}, 600, {"a": 1, "b": 1})
-    assert fit_mixture({"a": 60, "b": 40}, 400, {"a": 1, "b": 1})["a"].weight == pytest.approx(0.6)
-    with pytest.raises(RecipeError, match="no such source: c"):
-        fit_mixture({"a": 60}, 10, {"c": 1})
-    with pytest.raises(RecipeError, match="make no mixture"):
-        fit_mixture({"a": 60}, 10, {"a": -1})
+    found = fit_mixture({"web": 5_000, "code": 2_000, "math": 100}, 1_000, {"web": 3, "code": 2, "math": 5})
+    assert found == pytest.approx({"web": 0.36, "code": 0.24, "math": 0.4})
+    assert fit_mixture({"a": 60, "b": 40}, 400, {"a": 1, "b": 1})["a"] == pytest.approx(0.6)
+    with pytest.raises(RecipeError, match=r"600 asked for, and 100 seen 4 times are 400.*\n.*ask for at most 400"):
+        fit_mixture({"a": 60, "b": 40, "unused": 1e9}, 600, {"a": 1, "b": 1, "unused": 0})
