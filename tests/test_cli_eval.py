@@ -10,8 +10,11 @@ import pytest
 from typer.testing import CliRunner
 
 from ingot.cli.app import app
+from ingot.cli.eval import show_scores
+from ingot.evals.choices import Answered, Item, choice_metrics
 from ingot.evals.history import save_step
-from ingot.evals.scores import load_scores, metric_of_units
+from ingot.evals.request import Likely
+from ingot.evals.scores import load_scores, metric_of_units, save_scores
 from ingot.evals.suite import SUITES
 from ingot.workspace.errors import IngotError, RecipeError
 from tests.evals.conftest import World, world  # noqa: F401
@@ -147,3 +150,18 @@ def test_a_model_divided_over_two_processes(world: World, folder: Path) -> None:
     assert json.loads(ingot(*asked, *kept, "--runs", "divided"))["stages"][0]["status"] == "reused"
     with pytest.raises(RecipeError, match="the model is divided over devices"):
         ingot("eval", model, "--suite", "preferences", "--device", "cpu", "--set", "tensor=2")
+
+
+def test_a_score_is_found_by_the_name_that_others_give_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """HellaSwag's accuracy by characters is what the LM evaluation harness calls acc_norm."""
+    items = [Item(f"Question {number}", ("a", "bbbb"), 0) for number in range(3)]
+    answered = [
+        Answered(str(n), item, (Likely(-1.0, True, 1), Likely(-2.0, False, 4)), None) for n, item in enumerate(items)
+    ]
+    save_scores(tmp_path / "scores", choice_metrics("hellaswag", answered, ("raw", "character", "token")), [])
+    loaded = load_scores(tmp_path)
+    assert [metric.also for metric in loaded.values()] == ["acc", "acc_norm", ""]
+    show_scores(loaded.values())
+    shown = [line.split()[:3] for line in capsys.readouterr().out.splitlines()[1:]]
+    assert ["hellaswag/accuracy_by_character", "(acc_norm)", "0.0000"] in shown
+    assert ["hellaswag/accuracy", "(acc)", "1.0000"] in shown

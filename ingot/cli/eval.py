@@ -212,5 +212,6 @@ def show_scores(metrics: Iterable[Metric]) -> None:
         found = metric.estimate
         error = f"{found.standard_error:.4f}" if math.isfinite(found.standard_error) else ""
         chance = "" if metric.chance is None else f"{metric.chance:.3f}"
-        table.add_row(metric.name, f"{found.value:.4f}", error, f"{found.count:,}", chance)
+        name = f"{metric.name} ({metric.also})" if metric.also else metric.name
+        table.add_row(name, f"{found.value:.4f}", error, f"{found.count:,}", chance)
     console().print(table)

@@ -34,6 +34,12 @@ LABELS: dict[Score, tuple[str, str]] = {
     "unconditional": ("accuracy_unconditional", "accuracy, over the choice's own likelihood"),
     "gold": ("gold_bits_per_byte", "bits per byte of the right choice"),
 }
+HARNESS: dict[Score, str] = {  # what the LM evaluation harness calls them
+    "raw": "acc",
+    "byte": "acc_bytes",
+    "character": "acc_norm",
+    "unconditional": "acc_mutual_info",
+}
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 KEPT_SAMPLES = 12
 
@@ -182,6 +188,7 @@ def choice_metrics(name: str, answered: Sequence[Answered], scores: Sequence[Sco
             higher_is_better=score != "gold",
             clusters=clusters,
             chance=None if score == "gold" else chance,
+            also=HARNESS.get(score, ""),
         )
         for score in scores
     ]

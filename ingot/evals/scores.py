@@ -1,7 +1,7 @@
 """Scores on disk: what an evaluation found, and per task what two evaluations are compared by.
 
     scores/scores.json    {metric: {"value", "standard_error", "count", "clusters", "interval", "higher_is_better", "label",
-                           "chance", "held_out"}}
+                           "chance", "held_out", "also"}}
     scores/tasks.json     {metric: {unit id: value}}: the mean of each task (or row of text) that the metric averages
     scores/clusters.json  {metric: {unit id: cluster}}, of metrics whose units are not independent
     scores/samples.jsonl  {"task_id", "kind", "prompt", "completion", "expected", "correct"}
@@ -47,6 +47,7 @@ class Metric:
     )  # of units that are not independent: which belong together
     chance: float | None = None  # what guessing would give
     held_out: bool = True  # false: decisions were made by it
+    also: str = ""  # its other name, which people may look for: acc_norm
 
     def interval(self) -> tuple[float, float]:
         """The interval of 95 %: Wilson's for few questions of right or wrong, else Student's."""
@@ -83,11 +84,11 @@ def metric_of_units(
     *,
     clusters: Mapping[str, str] | None = None,
     chance: float | None = None,
+    also: str = "",
 ) -> Metric:
     """The mean over units, with its standard error: over the units, or over clusters of units that belong together."""
-    return Metric(
-        name, estimate_units(units, clusters), label, higher_is_better, dict(units), dict(clusters or {}), chance
-    )
+    found = estimate_units(units, clusters)
+    return Metric(name, found, label, higher_is_better, dict(units), dict(clusters or {}), chance, also=also)
 
 
 def save_scores(
@@ -132,6 +133,7 @@ def _to_json(metric: Metric) -> dict[str, Any]:
         "label": metric.label,
         "chance": metric.chance,
         "held_out": metric.held_out,
+        "also": metric.also,
     }
 
 
@@ -146,7 +148,7 @@ def metric_from_json(
         row["count"],
         None if groups is None or groups == row["count"] else groups - 1,
     )
-    kept = (row.get("chance"), row.get("held_out", True))
+    kept = (row.get("chance"), row.get("held_out", True), row.get("also", ""))
     return Metric(name, found, row["label"], row["higher_is_better"], units, clusters, *kept)
 
 
