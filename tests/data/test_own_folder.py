@@ -85,7 +85,7 @@ def test_files_of_other_kinds_have_a_row_in_the_funnel(own: Path) -> None:
     select, read = read_json(folder.path / "documents/funnel.json")[:2]
     assert select["reasons"] == {
         ".pdf is not read (3,000 bytes), as own:papers/one.pdf": 2,
-        "no suffix is not read (100 bytes), as own:program": 1,
+        "a name without a suffix is not read (100 bytes), as own:program": 1,
     }
     assert (select["documents_in"], select["documents_out"], read["documents_in"]) == (9, 6, 6)
     assert select["bytes_in"] - select["bytes_out"] == 1000 + 2000 + 100

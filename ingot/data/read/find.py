@@ -120,11 +120,11 @@ def format_of(path: str) -> str | None:
 
 
 def kind_of(path: str) -> str:
-    """What a file is by its name, for people: its suffix (`.pdf`, `.tar.gz`), or `no suffix`."""
+    """What a file is by its name, for people: its suffix (`.pdf`, `.tar.gz`), or `a name without a suffix`."""
     name = path.rpartition("/")[2].lower()
     compression = compression_of(name)
     suffix = Path(name.removesuffix(compression)).suffix + compression
-    return suffix if re.fullmatch(r"[.a-z0-9_+-]{2,16}", suffix) else "no suffix"
+    return suffix if re.fullmatch(r"[.a-z0-9_+-]{2,16}", suffix) else "a name without a suffix"
 
 
 def path_hash(identity: str) -> bytes:
