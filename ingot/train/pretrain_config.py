@@ -8,7 +8,6 @@ from typing import Any, ClassVar, Literal
 from pydantic import BaseModel, Field, ModelWrapValidatorHandler, model_validator
 
 from ingot.model.config import ModelConfig
-from ingot.model.idle import check_written
 from ingot.model.mixers.indexer import SparseConfig
 from ingot.model.positions.config import Scaling
 from ingot.model.presets.data import tuples
@@ -16,6 +15,7 @@ from ingot.optim.batch_size import BatchSizes
 from ingot.optim.config import BatchWarmupConfig, ScheduleConfig, Tokens
 from ingot.optim.schedule import check_schedule, schedule_in_steps
 from ingot.train.config import LanguageConfig, Phase, TrainingConfig
+from ingot.train.new_model import check_written
 
 
 class PretrainConfig(LanguageConfig):

@@ -65,6 +65,11 @@ OPTIONS: dict[str, tuple[dict[str, Any], str, dict[str, Any]]] = {
         "schedule: final: a constant schedule does not use it; leave it out, or choose wsd or cosine",
         {"schedule": {"kind": "cosine", "final": 0.1}},
     ),
+    "final of no decay": (
+        {"schedule": {"decay": 0, "final": 0.1}},
+        "schedule: final: there is no decay",
+        {"schedule": {"decay": 1, "warmup": 0, "final": 0.1}},
+    ),
     "final of multi_step": ({"schedule": {"kind": "multi_step", "final": 0.1}}, "schedule: final: a multi_step", {}),
     "decay of multi_step": ({"schedule": {"kind": "multi_step", "decay": 0.1}}, "schedule: decay: a multi_step", {}),
     "scales of no float8": (

@@ -25,7 +25,11 @@ class GuardsConfig(Config):
         description="level and deviation of the window: median and 1.4826 · MAD, which spikes in it do not move; or mean and "
         "standard deviation, as OLMo's skip rule has them",
     )
-    window: int = Field(128, ge=8, description="steps that the windows hold; rules wait until half of them are known")
+    window: int = Field(
+        128,
+        ge=8,
+        description="steps that the windows hold; rules wait until half of them are known, which a shorter run says at its start",
+    )
     rewinds: int = Field(3, ge=0, description="rewinds before the run stops")
     gradient_limit: float = Field(1000.0, gt=0, description="warn when the gradient norm before clipping exceeds this")
     gradient_growth: float = Field(
