@@ -28,7 +28,7 @@ class GuardsConfig(Config):
     window: int = Field(
         128,
         ge=8,
-        description="steps that the windows hold; rules wait until half of them are known, which a shorter run says at its start",
+        description="steps that the windows hold; rules wait until half of them are known, and a shorter run says so",
     )
     rewinds: int = Field(3, ge=0, description="rewinds before the run stops")
     gradient_limit: float = Field(1000.0, gt=0, description="warn when the gradient norm before clipping exceeds this")
