@@ -41,9 +41,10 @@ class TaskMixConfig(TasksConfig):
         if any(weight < 0 for weight in self.weights.values()) or sum(self.weights.values()) <= 0:
             raise ValueError("weights must not be negative, and at least one must be larger than 0")
         drawn = [name for name, weight in self.weights.items() if weight]
-        if unread := [name for name in self.model_extra or {} if name not in drawn]:
+        # a weight of 0 switches off a kind of the recipe that this one extends, whose options it cannot take away
+        if unread := [name for name in self.model_extra or {} if name not in self.weights]:
             raise ValueError(
-                f"{unread[0]}: no task of this kind is drawn, only {', '.join(drawn)}: give it a weight in `weights`, or leave "
-                "its options out"
+                f"{unread[0]}: no task of this kind is drawn, only {', '.join(drawn)}: give it a weight in `weights` (0 "
+                "switches it off), or leave its options out"
             )
         return self

@@ -1,7 +1,7 @@
 """Scores on disk: what an evaluation found, and per task what two evaluations are compared by.
 
     scores/scores.json    {metric: {"value", "standard_error", "count", "clusters", "interval", "higher_is_better", "label",
-                           "chance", "held_out", "also"}}
+                           "chance", "held_out"}}, and "also" where it has another name
     scores/tasks.json     {metric: {unit id: value}}: the mean of each task (or row of text) that the metric averages
     scores/clusters.json  {metric: {unit id: cluster}}, of metrics whose units are not independent
     scores/samples.jsonl  {"task_id", "kind", "prompt", "completion", "expected", "correct"}
@@ -133,8 +133,7 @@ def _to_json(metric: Metric) -> dict[str, Any]:
         "label": metric.label,
         "chance": metric.chance,
         "held_out": metric.held_out,
-        "also": metric.also,
-    }
+    } | ({"also": metric.also} if metric.also else {})
 
 
 def metric_from_json(

@@ -116,7 +116,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
         "dynamic_sampling.ask: asynchronous samplers always ask for what is missing",
     ),
     "a kind that is not drawn": (
-        {"tasks": {"weights": {"no_think": 1, "strings": 0}, "strings": {"letters_max": 9}}},
+        {"tasks": {"weights": {"no_think": 1}, "strings": {"letters_max": 9}}},
         "strings: no task of this kind is drawn, only no_think: give it a weight",
     ),
     "the best of what is not measured": (
