@@ -15,11 +15,13 @@ The tokens that Ingot gives a meaning to are looked up by name, or in what the m
 sequence and its padding. A tokenizer may lack any of them: only what needs a missing one fails, and says so.
 
 On disk a tokenizer is a folder with `tokenizer.json` and, if it has them, `chat_template.jinja`, `tokenizer_config.json`,
-`special_tokens_map.json` and `generation_config.json`. `save` writes the files that were loaded byte for byte.
+`special_tokens_map.json` and `generation_config.json`. `save` writes the files that were loaded byte for byte, and their
+sha256 into `checksums.json`, with which `load` compares them.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -29,7 +31,7 @@ from typing import TYPE_CHECKING, Any
 
 from ingot.tokens.bpe.alphabet import BYTE_OF_CHARACTER, UTF8_BYTES
 from ingot.workspace.errors import ArtifactError, DataError
-from ingot.workspace.files import atomic_file
+from ingot.workspace.files import atomic_file, read_json, write_json
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer as Backend
@@ -68,8 +70,10 @@ TOKENIZER_CONFIG, SPECIAL_MAP, GENERATION_CONFIG = (
     "generation_config.json",
 )
 FILES = (TOKENIZER_FILE, TEMPLATE_FILE, TOKENIZER_CONFIG, SPECIAL_MAP, GENERATION_CONFIG)
+CHECKSUMS_FILE = "checksums.json"  # of a folder that we wrote: one flipped bit gives other ids, and no error
 BULK_CHARACTERS = 200_000  # a batch from which on it pays to make the fast encoder ready
 LATIN_OF_CHARACTER = {ord(character): byte for character, byte in BYTE_OF_CHARACTER.items()}
+DAMAGED = f"make the tokenizer again; if you changed the file yourself, delete {CHECKSUMS_FILE} beside it"
 FALLBACK_BYTE = re.compile(r"<0x([0-9A-F]{2})>")
 
 
@@ -100,6 +104,8 @@ class Tokenizer:
                 f"no {TOKENIZER_FILE}", place=str(folder), fix="give the folder of a tokenizer or run `ingot tokenizer`"
             )
         files = {name: (folder / name).read_bytes() for name in FILES if (folder / name).is_file()}
+        if (folder / CHECKSUMS_FILE).is_file():
+            _compare(files, folder / CHECKSUMS_FILE)
         return cls.from_files(files, str(folder))
 
     @classmethod
@@ -131,11 +137,14 @@ class Tokenizer:
         return files if self.chat_template is None else files | {TEMPLATE_FILE: self.chat_template.encode()}
 
     def save(self, folder: Path) -> None:
-        """Write the tokenizer into `folder`, each file atomically."""
+        """Write the tokenizer into `folder`, each file atomically, and last the sha256 of each."""
         folder.mkdir(parents=True, exist_ok=True)
-        for name, data in self.to_files().items():
+        (folder / CHECKSUMS_FILE).unlink(missing_ok=True)
+        files = self.to_files()
+        for name, data in files.items():
             with atomic_file(folder / name) as temporary:
                 temporary.write_bytes(data)
+        write_json(folder / CHECKSUMS_FILE, {name: hashlib.sha256(data).hexdigest() for name, data in files.items()})
 
     @cached_property
     def vocabulary_size(self) -> int:
@@ -307,6 +316,23 @@ def _json_object(files: Mapping[str, bytes], name: str, place: str = "the tokeni
     if not isinstance(value, dict):
         raise ArtifactError("not a JSON object", place=f"{place}/{name}", fix="copy the model's folder again")
     return value
+
+
+def _compare(files: Mapping[str, bytes], checksums: Path) -> None:
+    """Raise an error that names the first file which is missing or not what was written."""
+    try:
+        listed = dict(read_json(checksums))
+    except (ValueError, TypeError) as error:
+        raise ArtifactError(f"the file is damaged: {error}", place=str(checksums), fix=DAMAGED) from error
+    for name, digest in listed.items():
+        if name not in files:
+            raise ArtifactError("a file of the tokenizer is missing", place=str(checksums.with_name(name)), fix=DAMAGED)
+        if hashlib.sha256(files[name]).hexdigest() != digest:
+            raise ArtifactError(
+                f"the file is damaged: its sha256 is not the one in {checksums.name}",
+                place=str(checksums.with_name(name)),
+                fix=DAMAGED,
+            )
 
 
 def _spell_bytes(token: str) -> bytes:

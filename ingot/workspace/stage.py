@@ -7,7 +7,7 @@ recipe room composes stages; a stage knows nothing of recipes. What each kind ne
 Artifact kinds and where they lie below a stage's folder (a stage that makes kind K writes it to `folder.path / K`):
 
     documents/    part-*.parquet: id, text, source, and one column per annotation
-    tokenizer/    tokenizer.json, chat_template.jinja, statistics.json
+    tokenizer/    tokenizer.json, chat_template.jinja, checksums.json (of these), statistics.json
     shards/       token shards by source, index.json (see ingot/tokens/shards.py)
     checkpoint/   a complete checkpoint (see ingot/checkpoints/checkpoint.py)
     scores/       scores.json: {metric: {"value", "standard_error", "count"}}; samples.jsonl

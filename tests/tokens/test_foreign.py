@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from pathlib import Path
 from typing import Any
@@ -213,6 +214,8 @@ def test_files_come_back_byte_for_byte(name: str, tmp_path: Path, request: pytes
     (folder / "special_tokens_map.json").write_bytes(b'{ "unk_token":null }')
     Tokenizer.load(folder).save(tmp_path / "again")
     written = {file.name: file.read_bytes() for file in (tmp_path / "again").iterdir()}
+    digests = {file: hashlib.sha256(data).hexdigest() for file, data in written.items() if file != "checksums.json"}
+    assert json.loads(written.pop("checksums.json")) == digests
     assert written == {file.name: file.read_bytes() for file in folder.iterdir()}
 
 

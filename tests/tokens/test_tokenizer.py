@@ -92,6 +92,7 @@ def test_missing_and_damaged_files(tokenizer: Tokenizer, tmp_path: Path) -> None
     with pytest.raises(ArtifactError, match=r"no tokenizer\.json"):
         Tokenizer.load(tmp_path)
     tokenizer.save(tmp_path)
+    (tmp_path / "checksums.json").unlink()  # as in a folder of someone else
     whole = (tmp_path / "tokenizer.json").read_text(encoding="utf-8")
     (tmp_path / "tokenizer.json").write_text(whole[:1000], encoding="utf-8")
     with pytest.raises(ArtifactError, match="not a readable tokenizer"):
@@ -100,3 +101,25 @@ def test_missing_and_damaged_files(tokenizer: Tokenizer, tmp_path: Path) -> None
     (tmp_path / "tokenizer_config.json").write_text("[]", encoding="utf-8")
     with pytest.raises(ArtifactError, match=r"tokenizer_config\.json: not a JSON object"):
         _ = Tokenizer.load(tmp_path).ends
+
+
+def test_a_flipped_bit_is_found(tokenizer: Tokenizer, tmp_path: Path) -> None:
+    """In the name of a token it leaves a tokenizer that can be read and gives other ids."""
+    tokenizer.save(tmp_path)
+    path = tmp_path / "tokenizer.json"
+    whole = path.read_bytes()
+    at = whole.index(b"<|reserved_") + 3
+    path.write_bytes(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
+    with pytest.raises(ArtifactError, match=r"its sha256 is not the one in checksums\.json") as caught:
+        Tokenizer.load(tmp_path)
+    assert caught.value.place == str(path) and "make the tokenizer again" in str(caught.value)
+    (tmp_path / "checksums.json").rename(tmp_path / "aside")
+    assert Tokenizer.load(tmp_path).special != tokenizer.special
+    (tmp_path / "aside").rename(tmp_path / "checksums.json")
+    path.write_bytes(whole)
+    (tmp_path / "chat_template.jinja").unlink()
+    with pytest.raises(ArtifactError, match=r"chat_template\.jinja: a file of the tokenizer is missing"):
+        Tokenizer.load(tmp_path)
+    (tmp_path / "checksums.json").write_text("[" * 100_000)
+    with pytest.raises(ArtifactError, match=r"checksums\.json: the file is damaged"):
+        Tokenizer.load(tmp_path)
