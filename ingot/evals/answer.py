@@ -71,6 +71,13 @@ class Asked:
 class Answerer(ABC):
     """What answers requests: an engine here, or a server."""
 
+    moved: Callable[[], None] | None = None  # to be called between two steps of work that takes long
+
+    @property
+    def tokens(self) -> int:
+        """The tokens that were written so far, of answers on their way too, where they can be counted."""
+        return 0
+
     @abstractmethod
     def begin(self, asked: Sequence[Asked]) -> None:
         """Take requests; their answers are given as they come."""
@@ -98,18 +105,24 @@ def measure_together(
     answerer: Answerer,
     progress: Callable[[int, int], None] = lambda done, all: None,
 ) -> list[Measured]:
-    """What each suite found. `progress` is told how many requests are answered, and how many there are so far."""
+    """What each suite found. `progress` is told, at every step, how many requests are answered, and how many there are so far."""
     found: dict[int, Measured] = {}
     opened = {number: _Open(*each) for number, each in enumerate(measurings)}
     asked_so_far = 0
+
+    def report() -> int:
+        left = sum(each.round.left for each in opened.values())
+        progress(asked_so_far - left, asked_so_far)
+        return left
+
+    answerer.moved = report
     try:
         for number, each in list(opened.items()):
             asked_so_far += _advance(number, each, None, answerer, opened, found)
         while opened:
             for each in opened.values():
                 each.round.collect()
-            left = sum(each.round.left for each in opened.values())
-            progress(asked_so_far - left, asked_so_far)
+            left = report()
             through = [(number, each) for number, each in opened.items() if each.round.through]
             for number, each in through:
                 asked_so_far += _advance(number, each, each.round.answers, answerer, opened, found)

@@ -21,6 +21,7 @@ from ingot.evals.open_subject import open_subject
 from ingot.evals.scores import Metric, save_scores
 from ingot.evals.suite import Measured, Subject, Suite
 from ingot.workspace.errors import RecipeError
+from ingot.workspace.progress import Pace
 from ingot.workspace.stage import StageFolder
 
 MODES: Mapping[str, Mapping[str, bool | None]] = {
@@ -74,7 +75,7 @@ def measure(
     at_once = {number: each for number, each in found.items() if isinstance(each, Measured)}
     asking = {number: each for number, each in found.items() if not isinstance(each, Measured)}
 
-    started = 0
+    started, pace = 0, Pace()
 
     def show(done: int, count: int) -> None:
         nonlocal started
@@ -82,7 +83,9 @@ def measure(
             folder.progress.start(count, "answer", done)
             started = count
         if count:  # else no suite asks anything
-            folder.progress.advance(done)
+            # answers may take minutes: what moves meanwhile is their tokens
+            speed = {"tokens/s": pace.of(answerer.tokens)} if answerer.tokens else {}
+            folder.progress.advance(done, **speed)
 
     together = [(each, asked[number][2]) for number, each in asking.items()]
     measured = at_once | dict(zip(asking, measure_together(together, answerer, show), strict=True))

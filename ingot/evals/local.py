@@ -99,6 +99,11 @@ class LocalAnswerer(Answerer):
         self._ahead = AHEAD * policy.engine.slots
         self.cut = 0  # prompts that were too long
 
+    @property
+    def tokens(self) -> int:
+        """Those that the engine has written."""
+        return self.policy.engine.stats.generated_tokens
+
     def begin(self, asked: Sequence[Asked]) -> None:
         plays: dict[tuple[object, ...], list[Asked]] = defaultdict(list)
         readings: dict[tuple[tuple[int, ...], int], _Reading] = {}
@@ -264,6 +269,8 @@ class LocalAnswerer(Answerer):
     def _between(self) -> None:
         self.stop.check()
         self._move()
+        if self.moved is not None:
+            self.moved()
 
 
 def cut_at(text: str, stops: Sequence[str]) -> str:

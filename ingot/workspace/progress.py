@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections import deque
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -41,6 +42,24 @@ def format_seconds(seconds: float) -> str:
     minutes, rest = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
+
+
+class Pace:
+    """How fast a counter grows: a second, over the last few seconds."""
+
+    def __init__(self, seconds: float = 10.0) -> None:
+        self.seconds = seconds
+        self._seen: deque[tuple[float, int]] = deque()
+
+    def of(self, count: int) -> float:
+        """The speed, now that the counter is at `count`."""
+        now = time.monotonic()
+        if not self._seen or now - self._seen[-1][0] > self.seconds / 100:  # steps may be many
+            self._seen.append((now, count))
+        while now - self._seen[0][0] > self.seconds and len(self._seen) > 1:
+            self._seen.popleft()
+        began, first = self._seen[0]
+        return (count - first) / max(now - began, self.seconds / 100)
 
 
 class Progress:
@@ -89,8 +108,10 @@ class PlainProgress(Progress):
         if now - self.printed < self.interval and done != self.total:
             return
         self.printed = now
-        left = (now - self.began) / max(done - self.offset, 1) * (self.total - done)
-        parts = [f"{self.unit} {done:,}/{self.total:,}", format_values(values), f"left {format_seconds(left)}"]
+        parts = [f"{self.unit} {done:,}/{self.total:,}", format_values(values)]
+        if done > self.offset:  # else nothing is known of the speed
+            left = (now - self.began) / (done - self.offset) * (self.total - done)
+            parts.append(f"left {format_seconds(left)}")
         self.say(" · ".join(part for part in parts if part))
 
     def say(self, text: str) -> None:

@@ -10,6 +10,8 @@ import pytest
 import torch
 
 from ingot.data.synthesize.config import EndpointConfig
+from ingot.envs.play import Limits
+from ingot.envs.tasks.no_think import NoThink
 from ingot.evals.answer import Answerer, measure_together
 from ingot.evals.local import LocalAnswerer, cut_at
 from ingot.evals.memory import Memory, RememberingEngine, model_name
@@ -21,6 +23,7 @@ from ingot.evals.request import (
     Likely,
     Passage,
     PlainText,
+    Play,
     Question,
     Request,
     TokenLikelihood,
@@ -138,6 +141,25 @@ def test_texts_are_greedy_stopped_and_repeatable(world: World) -> None:
         local(world), subject_of(world), [Generation(PlainText("def main"), max_new_tokens=9, stop=(stop,))]
     )
     assert cut.text == cut_at(texts[0].text, [stop]) and cut.finish == "stop"
+
+
+def test_tokens_are_counted_while_no_answer_is_finished_yet(world: World) -> None:
+    """Of texts, and of episodes, which are played in a single step of the answerer."""
+    (task,) = NoThink().generate(0, 1, "test")
+    play = Play(task, NoThink(), Limits(max_new_tokens=12, max_tokens=128, max_turns=1))
+    for request in (Generation(PlainText("def main"), max_new_tokens=12), play):
+        answerer, seen = local(world), list[tuple[int, int]]()
+
+        def measuring(request: Request = request) -> Generator[Sequence[Request], Sequence[Any], Measured]:
+            yield [request] * 2
+            return Measured()
+
+        def note(done: int, _: int, answerer: LocalAnswerer = answerer, seen: list[tuple[int, int]] = seen) -> None:
+            seen.append((done, answerer.tokens))
+
+        measure_together([(measuring(), subject_of(world, "chat"))], answerer, note)
+        meanwhile = [tokens for done, tokens in seen if done == 0]
+        assert len(set(meanwhile)) > 5 and meanwhile == sorted(meanwhile) and seen[-1][0] == 2
 
 
 def test_a_kill_loses_no_answer_that_was_kept(world: World, tmp_path: Path) -> None:

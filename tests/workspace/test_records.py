@@ -15,7 +15,7 @@ from ingot.workspace.config import Config, content_hash
 from ingot.workspace.errors import IngotError, Interrupted
 from ingot.workspace.interrupt import StopSignal, stop_on_signals
 from ingot.workspace.metrics import MetricsLog
-from ingot.workspace.progress import PlainProgress, format_number, format_seconds, format_values
+from ingot.workspace.progress import Pace, PlainProgress, format_number, format_seconds, format_values
 
 
 class Options(Config):
@@ -110,6 +110,24 @@ def test_plain_progress(capsys: pytest.CaptureFixture[str]) -> None:
     lines = capsys.readouterr().out.split("\n")
     assert lines[:2] == ["before", "[sft] stage 2 of 3"]
     assert lines[2:] == ["[sft] step 10/10 · loss 1.25 · left 0.0 s", ""]
+
+
+def test_without_a_finished_unit_nothing_is_said_of_the_time_left(capsys: pytest.CaptureFixture[str]) -> None:
+    progress = PlainProgress(interval=0.0)
+    progress.start(64, unit="answer", done=2)
+    progress.advance(2, **{"tokens/s": 1234.5})
+    assert capsys.readouterr().out == "answer 2/64 · tokens/s 1,234\n"
+
+
+def test_the_pace_of_a_counter(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of the last seconds: what came long ago does not count."""
+    now = [100.0]
+    monkeypatch.setattr("ingot.workspace.progress.time.monotonic", lambda: now[0])
+    pace, found = Pace(seconds=10.0), []
+    for seconds, count in ((0, 50), (1, 60), (5, 100), (20, 100), (25, 400), (40, 400)):
+        now[0] = 100.0 + seconds
+        found.append(pace.of(count))
+    assert found == [0.0, 10.0, 10.0, 0.0, 60.0, 0.0]
 
 
 def test_error_messages_say_what_where_and_how() -> None:
