@@ -97,8 +97,9 @@ def _bubblewrap(bwrap: str, *, as_root: bool, proc: bool) -> list[str]:
     command += ["--proc", "/proc"] if proc else []
     for folder in ("/cell", "/tmp", "/dev/shm", FOLDER):
         command += ["--dir", folder]
-    for device in ("null", "zero", "full", "random", "urandom"):  # --dev would add a user namespace around the zygote's
+    for device in ("null", "full", "random", "urandom"):  # --dev would add a user namespace around the zygote's
         command += ["--dev-bind", f"/dev/{device}", f"/dev/{device}"]
+    command += ["--dev-bind", "/dev/full", "/dev/zero"]  # reads as zeros too, and is no memory that can be shared
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         command += ["--symlink", f"/proc/self/fd/{number}", f"/dev/{name}"]
     for path in (*VISIBLE, *python_folders()):

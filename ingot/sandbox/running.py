@@ -165,7 +165,10 @@ def growth(worker: Worker, limits: Limits) -> EndedBy | None:
     found = memory.descendants(worker.process.pid)
     if len(found) > limits.processes + OWN_PROCESSES:
         return "processes"
-    return "memory" if memory.are_above(limits.memory, found) else None
+    network = (
+        next(iter(found[1:]), None) if worker.level.isolation == "bubblewrap" else None
+    )  # the zygote is in the cells'
+    return "memory" if memory.are_above(limits.memory, found, network) else None
 
 
 def follow(programs: Sequence[Running], until: Running) -> None:

@@ -98,6 +98,42 @@ def bomb():
         parts.append(mmap.mmap(-1, 10**7))
         parts[-1][:] = bytes(10**7)
 attempt(bomb)"""),
+    "memory of no file": (r"exit 0 refused OSError 38", "attempt(os.memfd_create, 'x')"),
+    "secret memory": (r"exit 0 refused OSError 38", "attempt(call, 447, 447, 0)"),
+    "System V memory": (r"exit 0 refused OSError 38", "attempt(system, 'shmget', 1234, 4096, 0o1666)"),
+    "System V semaphores": (r"exit 0 refused OSError 38", "attempt(system, 'semget', 0, 32000, 0o1600)"),
+    "System V messages": (r"exit 0 refused OSError 38", "attempt(system, 'msgget', 0, 0o1600)"),
+    "POSIX messages": (r"exit 0 refused OSError 38", "attempt(call, 240, 180, 0, 0, 0, 0)"),
+    "shared memory that is unmapped": (r"exit 0 refused OSError 12", "attempt(mmap.mmap, -1, 10**6)"),
+    "shared memory of /dev/zero": (r"exit 0 refused OSError 19",
+     "attempt(mmap.mmap, os.open('/dev/zero', os.O_RDWR), 10**6)"),
+    "pages given to a pipe": (r"exit 0 refused OSError 38", "attempt(call, 278, 75, 0, 0, 0, 0)"),
+    "asynchronous requests": (r"exit 0 refused OSError 38", "attempt(call, 206, 0, 10**4, 0)"),
+    "larger socket buffers": (r"exit 0 True", """
+one = socket.socket(); before = one.getsockopt(1, 7), one.getsockopt(1, 8)
+for option in (7, 8, 32, 33): one.setsockopt(1, option, 2**24)
+print(before == (one.getsockopt(1, 7), one.getsockopt(1, 8)))"""),
+    "socket buffers": (r"memory -9 ", """
+kept = []
+for _ in range(12):
+    if os.fork() == 0: break
+while True:
+    try: pair = socket.socketpair()
+    except OSError: time.sleep(0.1); continue
+    kept.append(pair)
+    for one in pair:
+        one.setblocking(False)
+        try:
+            while True: one.send(bytes(65536))
+        except BlockingIOError: pass"""),
+    "TCP buffers": (r"memory -9 ", """
+kept, server = [], socket.create_server(('127.0.0.1', 0))
+while True:
+    kept.append((socket.create_connection(server.getsockname()), server.accept()))
+    kept[-1][0].setblocking(False)
+    try:
+        while True: kept[-1][0].send(bytes(65536))
+    except BlockingIOError: pass"""),
     "stack bomb": (r"(exit 1|signal -(11|6)|memory -9|time -9|cpu -24) ",
      "sys.setrecursionlimit(10**8)\ndef deep(x): return deep([x])\ndeep(0)"),
     "raise a limit": (r"exit 0 refused (ValueError|PermissionError)",
@@ -152,6 +188,14 @@ FILES = {
     "core pattern": (r"exit 0 refused OSError 30", "attempt(open, '/proc/sys/kernel/core_pattern', 'w')"),
     "sysrq": (r"exit 0 refused (OSError 30|PermissionError 13|FileNotFoundError 2)",
      "attempt(open, '/proc/sysrq-trigger', 'w')"),
+    "watch the system's files": (r"exit 0 refused OSError 38", "attempt(call, 294, 26, 0)"),
+    "watch them by fanotify": (r"exit 0 refused OSError 38", "attempt(call, 300, 262, 0, 0)"),
+    "watch them by signals": (r"exit 0 refused PermissionError 1$",
+     "import fcntl; attempt(fcntl.fcntl, os.open('/usr', 0), 1026, 1)"),
+    "hold a lease on a system file": (r"exit 0 refused PermissionError 1$",
+     "import fcntl; attempt(fcntl.fcntl, os.open('/usr/bin/env', 0), 1024, 0)"),
+    "lock a system file": (r"exit 0 refused OSError 38",
+     "import fcntl; attempt(fcntl.flock, os.open('/usr/bin/env', 0), fcntl.LOCK_EX | fcntl.LOCK_NB)"),
     "device": (r"exit 0 refused PermissionError 1$", "attempt(os.mknod, 'disk', 0o60660, os.makedev(8, 0))"),
     "setuid file": (r"exit 0 refused PermissionError 1$", "attempt(os.chown, '.', 0, 0)"),
 }  # fmt: skip
@@ -197,6 +241,10 @@ KERNEL = {
     "kernel log": (r"exit 0 refused PermissionError 1$", "attempt(call, 103, 116, 3, 0, 0)"),
     "open a file by its handle": (r"exit 0 refused PermissionError 1$", "attempt(call, 304, 265, -100, 0, 0)"),
     "second table of system calls": (r"exit 0 refused OSError 38", "attempt(call, 0x40000027, 10**6)"),
+    "system calls of 32 bits": (r"signal -(31|11) $", """
+code = mmap.mmap(-1, 4096, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, 7)
+code[:8] = b"\\xb8\\x14\\0\\0\\0\\xcd\\x80\\xc3" if X86 else bytes(8)
+print(ctypes.CFUNCTYPE(ctypes.c_int)(ctypes.addressof(ctypes.c_char.from_buffer(code)))())"""),
     "become root": (r"exit 0 refused PermissionError 1$", "attempt(os.setuid, 0)"),
     "change the clock": (r"exit 0 refused PermissionError 1$", "attempt(time.clock_settime, time.CLOCK_REALTIME, 0)"),
     "change the name of the machine": (r"exit 0 refused PermissionError 1$", "attempt(socket.sethostname, 'mine')"),

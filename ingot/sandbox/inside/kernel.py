@@ -1,8 +1,14 @@
 """The Linux calls that Python's standard library lacks: namespaces, mounts, capabilities, system-call filters.
 
-The filter is a list for the kernel's BPF machine (`man 2 seccomp`). It refuses with EPERM what no ordinary program needs and
-what kernels have been broken through: tracing, mounting, new namespaces, keys, BPF, io_uring, userfaultfd, performance events,
-and sockets other than Unix and Internet ones.
+The filter is a list for the kernel's BPF machine (`man 2 seccomp`). It refuses what no ordinary program needs and
+
+    what kernels have been broken through       tracing, mounting, new namespaces, keys, BPF, io_uring, userfaultfd, performance
+                                                events, sockets other than Unix and Internet ones (EPERM)
+    memory that nobody sees                     what belongs to no process and no file of the cell: memfd, System V, shared and
+                                                anonymous, pages given to a pipe, larger socket buffers, queues of the kernel
+    what reaches other users of a system file   inotify, fanotify, F_NOTIFY, leases, flock
+
+Calls of the last two are answered as by a kernel that lacks them (ENOSYS), so that programs take another way.
 """
 
 from __future__ import annotations
@@ -11,6 +17,7 @@ import ctypes
 import os
 import struct
 import sys
+from collections.abc import Sequence
 
 CLONE_NEWNS, CLONE_NEWIPC, CLONE_NEWUSER, CLONE_NEWPID = 0x00020000, 0x08000000, 0x10000000, 0x20000000
 NEW_NAMESPACE = 0x7E020080  # every CLONE_NEW… flag that clone takes
@@ -36,11 +43,22 @@ REFUSED = {  # name: (number on x86-64, number on aarch64)
     "io_uring_enter": (426, 426), "io_uring_register": (427, 427), "open_tree": (428, 428), "move_mount": (429, 429),
     "fsopen": (430, 430), "fsmount": (432, 432), "pidfd_getfd": (438, 438), "mount_setattr": (442, 442),
 }  # fmt: skip
-CLONE, CLONE3, SOCKET = (56, 220), (435, 435), (41, 198)
+ABSENT = {  # an old call of x86-64 that aarch64 never had is None there
+    "memfd_create": (319, 279), "memfd_secret": (447, 447), "shmget": (29, 194), "semget": (64, 190), "msgget": (68, 186),
+    "mq_open": (240, 180), "vmsplice": (278, 75), "io_setup": (206, 0), "inotify_init": (253, None),
+    "inotify_init1": (294, 26), "fanotify_init": (300, 262), "flock": (73, 32),
+    "clone3": (435, 435),  # its flags cannot be read: libc then uses clone
+}  # fmt: skip
+CLONE, SOCKET, MMAP, FCNTL, SETSOCKOPT = (56, 220), (41, 198), (9, 222), (72, 25), (54, 208)
 MACHINES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}  # its column above, its number for the kernel
 X32 = 0x40000000  # the second table of numbers of an x86-64 kernel
 SOCKET_FAMILIES = (1, 2, 10)  # Unix, IPv4, IPv6
-EPERM, ENOSYS, EAFNOSUPPORT = 1, 38, 97
+SHARED_ANONYMOUS = (
+    0x21  # MAP_SHARED | MAP_ANONYMOUS: what is unmapped of it stays in memory, and no process is charged for it
+)
+LEASES_AND_NOTES = (1024, 1026, 1040)  # F_SETLEASE, F_NOTIFY, F_SETDELEG
+SOL_SOCKET, BUFFER_SIZES = 1, (7, 8, 32, 33)  # SO_SNDBUF, SO_RCVBUF, and each with FORCE
+EPERM, ENOMEM, ENOSYS, EAFNOSUPPORT = 1, 12, 38, 97
 
 _libc = ctypes.CDLL(None, use_errno=True)
 if sys.platform == "linux":
@@ -83,25 +101,52 @@ def filter_system_calls() -> None:
     call("prctl", PR_SET_SECCOMP, SECCOMP_MODE_FILTER, head, 0, 0)
 
 
+Step = tuple[int, int, int, int]  # code, steps to skip if it is true, and if it is not, value
+LOAD, AND, EQUAL, AT_LEAST, ANY_BIT, GIVE = 0x20, 0x54, 0x15, 0x35, 0x45, 0x06
+KILL, ALLOW, ERRNO = 0x80000000, 0x7FFF0000, 0x00050000
+
+
 def _program(column: int, architecture: int) -> bytes:
     """The filter: loads of the system call's record (number at 0, architecture at 4, arguments from 16), jumps, returns."""
-    load, equal, at_least, any_bit, give = 0x20, 0x15, 0x35, 0x45, 0x06
-    kill, allow, errno = 0x80000000, 0x7FFF0000, 0x00050000
-    steps = [(load, 0, 0, 4), (equal, 1, 0, architecture), (give, 0, 0, kill), (load, 0, 0, 0)]
+    steps: list[Step] = [(LOAD, 0, 0, 4), (EQUAL, 1, 0, architecture), (GIVE, 0, 0, KILL), (LOAD, 0, 0, 0)]
     if column == 0:
-        steps += [(at_least, 0, 1, X32), (give, 0, 0, errno | ENOSYS)]
-    for numbers in REFUSED.values():
-        steps += [(equal, 0, 1, numbers[column]), (give, 0, 0, errno | EPERM)]
-    steps += [
-        (equal, 0, 1, CLONE3[column]),
-        (give, 0, 0, errno | ENOSYS),
-    ]  # its flags cannot be read: libc then uses clone
-    steps += [(equal, 0, 4, CLONE[column]), (load, 0, 0, 16), (any_bit, 0, 1, NEW_NAMESPACE)]
-    steps += [(give, 0, 0, errno | EPERM), (give, 0, 0, allow)]
-    steps += [(equal, 0, 3 + len(SOCKET_FAMILIES), SOCKET[column]), (load, 0, 0, 16)]
-    steps += [(equal, len(SOCKET_FAMILIES) - index, 0, family) for index, family in enumerate(SOCKET_FAMILIES)]
-    steps += [(give, 0, 0, errno | EAFNOSUPPORT), (give, 0, 0, allow), (give, 0, 0, allow)]
-    return b"".join(struct.pack("HBBI", *step) for step in steps)
+        steps += [(AT_LEAST, 0, 1, X32), (GIVE, 0, 0, ERRNO | ENOSYS)]
+    steps += _when(SOCKET[column], _argument(0), _none_of(SOCKET_FAMILIES, EAFNOSUPPORT))
+    steps += _when(CLONE[column], _argument(0), [(ANY_BIT, 0, 1, NEW_NAMESPACE), (GIVE, 0, 0, ERRNO | EPERM)])
+    shared = [(AND, 0, 0, SHARED_ANONYMOUS), *_any_of((SHARED_ANONYMOUS,), ENOMEM)]
+    steps += _when(MMAP[column], _argument(3), shared)
+    steps += _when(FCNTL[column], _argument(1), _any_of(LEASES_AND_NOTES, EPERM))
+    level = [(EQUAL, 1, 0, SOL_SOCKET), (GIVE, 0, 0, ALLOW)]
+    sizes = [*level, *_argument(2), *_any_of(BUFFER_SIZES, 0)]  # no error: sizes are wishes, which Linux cuts to a most
+    steps += _when(SETSOCKOPT[column], _argument(1), sizes)
+    for calls, error in ((REFUSED, EPERM), (ABSENT, ENOSYS)):
+        numbers = [pair[column] for pair in calls.values()]
+        steps += _any_of([number for number in numbers if number is not None], error)
+    return b"".join(struct.pack("HBBI", *step) for step in [*steps, (GIVE, 0, 0, ALLOW)])
+
+
+def _when(number: int, load: list[Step], steps: list[Step]) -> list[Step]:
+    """Steps for one system call, which is allowed if they do not say otherwise."""
+    block = [*load, *steps, (GIVE, 0, 0, ALLOW)]
+    return [(EQUAL, 0, len(block), number), *block]
+
+
+def _argument(index: int) -> list[Step]:
+    """Load the lower half of an argument; the machines above put it first."""
+    return [(LOAD, 0, 0, 16 + 8 * index)]
+
+
+def _any_of(values: Sequence[int], error: int) -> list[Step]:
+    """An error if the loaded value is one of these."""
+    return [step for value in values for step in ((EQUAL, 0, 1, value), (GIVE, 0, 0, ERRNO | error))]
+
+
+def _none_of(values: Sequence[int], error: int) -> list[Step]:
+    """An error if the loaded value is none of these."""
+    return [
+        *((EQUAL, len(values) - index, 0, value) for index, value in enumerate(values)),
+        (GIVE, 0, 0, ERRNO | error),
+    ]
 
 
 _machine = os.uname().machine
