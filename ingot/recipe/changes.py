@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def check_changes(declared: Sequence[Declared], inputs: Mapping[str, Inputs], problems: Problems) -> None:
-    """Check the changes and the optimizer's options of every training stage whose model the recipe says."""
+    """Check the changes, and the options of optimizer and guards, of every training stage whose model the recipe says."""
     models: dict[str, ModelConfig] = {}
     for stage in declared:
         config, source = stage.config, inputs[stage.name].get("checkpoint")
@@ -36,8 +36,9 @@ def check_changes(declared: Sequence[Declared], inputs: Mapping[str, Inputs], pr
             continue
         if isinstance(config, TrainingConfig):
             from ingot.optim.idle import idle_options  # here: a recipe without a model is checked without loading torch
+            from ingot.train.guards.idle import idle_guards
 
-            for problem, fix in idle_options(config.optimizer, model):
+            for problem, fix in (*idle_options(config.optimizer, model), *idle_guards(config.guards, model)):
                 problems.add(f"{stage.name}.{problem}", place=stage.place, fix=fix)
 
 

@@ -30,6 +30,7 @@ from ingot.train.gradients import clip_factor, gradient_norms, total_norm
 from ingot.train.graphs import make_graphs
 from ingot.train.guards.guards import Guards, Rewind
 from ingot.train.guards.heartbeat import Heartbeat
+from ingot.train.guards.idle import idle_guards
 from ingot.train.guards.locate import locate
 from ingot.train.hooks import Hook, OptimizerStep, make_hooks
 from ingot.train.lora import keep_rows, rows_optimizer, seed_dropout
@@ -46,7 +47,7 @@ from ingot.train.source import Source
 from ingot.train.terms import LossTerm
 from ingot.train.throughput import Throughput
 from ingot.train.updates import UpdateRatios
-from ingot.workspace.errors import CheckFailed, Interrupted
+from ingot.workspace.errors import CheckFailed, Interrupted, RecipeError
 from ingot.workspace.files import fsync_file
 from ingot.workspace.stage import StageFolder
 
@@ -106,6 +107,8 @@ class Trainer:
         self.passes = make_passes(self.model, self.objective, self.device, self.dtype, self.layout)
         graphs = make_graphs(config, self.passes, folder.progress.say)
         self.run_passes = self.passes.run if graphs is None else graphs.run
+        for problem, fix in idle_guards(config.guards, model.config):
+            raise RecipeError(problem, fix=fix)
         self.guards = Guards(config.guards, folder, self.layout, self.device, model.config.vocabulary_size or 0)
         self.heartbeat = Heartbeat(folder.path, config.guards.heartbeat_seconds, writes=self.guards.is_main_rank)
         self.saver = Saver(folder, config.checkpoints, self.layout)

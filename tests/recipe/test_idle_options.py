@@ -21,6 +21,7 @@ RECURRENT = {
     "mixer": {"kind": "mamba2", "heads": 4, "head_width": 8, "state": 8},
     "feed_forward": {"width": 32},
 }
+ROUTED = {**ATTENTION, "feed_forward": {"kind": "moe", "experts": 4, "active": 2, "expert": {"width": 8}}}
 NOPE = {**ATTENTION, "mixer": {**ATTENTION["mixer"], "rope": None}}
 WINDOWED = {**ATTENTION, "mixer": {**ATTENTION["mixer"], "window": 16}}
 NORMED = {**ATTENTION, "mixer": {**ATTENTION["mixer"], "query_key_norm": "head"}}
@@ -106,6 +107,11 @@ OPTIONS: dict[str, tuple[dict[str, Any], str, dict[str, Any]]] = {
         {"guards": {"spike": "off", "spike_sigmas": 9.0}},
         "guards: spike_sigmas: spikes are not looked for",
         {"guards": {"spike_sigmas": 9.0}},
+    ),
+    "experts of a dense model": (
+        {"guards": {"dead_expert_steps": 20, "router_violation": 3.0}},
+        "guards.dead_expert_steps: no layer of this model has experts",
+        {"guards": {"dead_expert_steps": 20, "router_violation": 3.0}, "model": model(ROUTED)},
     ),
     "Muon on a tied head": (
         {"optimizer": {**MUON, "head": "muon"}},

@@ -15,7 +15,7 @@ from ingot.tokens.packing import make_batch
 from ingot.train.policy_gradient import PolicyGradient, ReferenceDivergence
 from ingot.train.preference import Preference
 from ingot.train.terms import CrossEntropy
-from ingot.workspace.errors import CheckFailed
+from ingot.workspace.errors import CheckFailed, RecipeError
 from ingot.workspace.stage import StageFolder
 from tests.model.tiny import config, random_model
 from tests.train.toy import FixedSource, Listener, StepSource, make_trainer, records, stage_folder
@@ -153,3 +153,9 @@ def test_checkpoints_of_a_run_in_progress(folder: StageFolder) -> None:
     loaded = load_model(folder.path).state_dict()
     assert all(torch.equal(value, loaded[name]) for name, value in trainer.model.state_dict().items())
     assert records(folder)[-1]["step"] == 11
+
+
+def test_guards_that_would_watch_nothing_are_refused_before_the_first_step(folder: StageFolder) -> None:
+    """As for a checkpoint that no recipe says the model of; a recipe is refused when it is read."""
+    with pytest.raises(RecipeError, match=r"guards\.router_violation: no layer of this model has experts"):
+        make_trainer(folder, guards={"router_violation": 3.0})
