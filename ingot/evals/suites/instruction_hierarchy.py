@@ -6,9 +6,10 @@ reply follows the higher rule (in the form it asks for), or the lower text. For 
     SYSTEM_over_USER, …     share of replies that follow the rule of the higher level
     aligned                 the same conversations without a contradiction: a model that fails here cannot follow the rule at all
 
-Few chat templates have a role for developers (ours and harmony's do): in all of them the system message has two headed parts. A
-rule of the assistant's is what it has promised in an earlier turn; a tool's text is the result of a call that the assistant made.
-Models without tokens for calls are measured without the pairs of that level.
+A message can have the role `developer`, but behind a system message SmolLM3's template drops it, harmony's writes it as the
+user's, and most others name a role that their model never saw. So all models are asked alike: where a developer speaks, the
+system message has two headed parts. A rule of the assistant's is what it has promised in an earlier turn; a tool's text is the
+result of a call that the assistant made. Models without tokens for calls are measured without the pairs of that level.
 """
 
 from __future__ import annotations

@@ -14,6 +14,8 @@ from ingot.evals.suites.multi_turn_instructions import MultiTurnInstructions
 from ingot.evals.suites.sycophancy import Sycophancy, last_named
 from ingot.evals.suites.vibe import PROMPTS, Vibe
 from ingot.evals.suites.xstest import Xstest
+from ingot.tokens.template import _compiled
+from ingot.tokens.template_files import template_text
 from tests.evals.suites.asking import last_text, measure, recorded, subject, units, values
 
 REFUSALS = (
@@ -128,6 +130,18 @@ def test_where_levels_stand() -> None:
     assert both[0].content.startswith("# System\n") and "\n\n# Developer\n" in both[0].content
     tool = items["user-tool-0-user_over_tool"]
     assert [message.role for message in tool.messages] == ["user", "assistant", "tool"] and tool.tools  # type: ignore[union-attr]
+
+
+def test_why_a_developer_has_no_message_of_its_own() -> None:
+    """What two published templates make of it behind a system message: it is dropped, or it is the user's."""
+    said = [("system", "Rule A."), ("developer", "Rule B."), ("user", "Hello")]
+    messages = [{"role": role, "content": text} for role, text in said]
+    dropped, changed = (
+        _compiled(template_text(name)).render(messages=messages, add_generation_prompt=True)
+        for name in ("smollm3", "harmony")
+    )
+    assert "Rule A." in dropped and "Rule B." not in dropped
+    assert "<|start|>user<|message|>Rule B." in changed
 
 
 def test_sycophancy() -> None:
