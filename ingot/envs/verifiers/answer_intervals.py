@@ -31,7 +31,7 @@ def as_set(text: str) -> tuple[str, str]:
         return found, ""
     signs = [found[1] or found[2] for found in SIGN.finditer(text)]
     sides = [side.strip() for side in SIGN.split(text)[::3]]
-    if not signs or len(signs) > 2 or not all(sides) or any("," in side for side in sides):
+    if not all(sides) or any("," in side for side in sides):
         return text, ""
     if all(sign in TURNED for sign in signs):
         signs, sides = [TURNED[sign] for sign in reversed(signs)], sides[::-1]

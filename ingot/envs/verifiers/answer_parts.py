@@ -104,13 +104,15 @@ def _scaled(number: str, unit: str) -> tuple[str, str]:
     return (str(value) if value.denominator == 1 else rf"\frac{{{value.numerator}}}{{{value.denominator}}}"), rest
 
 
+def _singular(word: str) -> str:
+    """Inches as inch; ms are milliseconds."""
+    return word.removesuffix("s") if len(word) > 2 else word
+
+
 def _unit(text: str) -> str:
     """One spelling: singular, short, "square" as a power. Small letters, but for the M of MW, which is not mW."""
     text = re.sub(r"\bM(?=(?:[mgWJVNL]|Hz|Pa)\b)", "mega", text)
-    words = [
-        SAME_UNIT.get(word.removesuffix("s"), word.removesuffix("s"))
-        for word in re.findall(r"[a-z]+|[%°23/]", text.lower())
-    ]
+    words = [SAME_UNIT.get(word, word) for word in map(_singular, re.findall(r"[a-z]+|[%°23/]", text.lower()))]
     power = {"square": "2", "sq": "2", "cubic": "3", "cu": "3"}
     if words and words[0] in power:
         words = [*words[1:], power[words[0]]]
