@@ -41,14 +41,23 @@ class Worker:
         self.socket, theirs = socket.socketpair()
         packages = [path for path in sys.path if path.endswith(("site-packages", "dist-packages"))]
         with theirs:
-            self.process = subprocess.Popen(
-                [*level.command, sys.executable, "-I", "-S", "-X", "utf8", "-c", BOOT, level.package, *packages],
-                stdin=theirs.fileno(),
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.PIPE,
-                env={"LD_BIND_NOW": "1"},  # the zygote binds its libraries, so that no cell has to
-                start_new_session=True,
-            )
+            try:
+                self.process = subprocess.Popen(
+                    [*level.command, sys.executable, "-I", "-S", "-X", "utf8", "-c", BOOT, level.package, *packages],
+                    stdin=theirs.fileno(),
+                    stdout=subprocess.DEVNULL,
+                    stderr=subprocess.PIPE,
+                    env={"LD_BIND_NOW": "1"},  # the zygote binds its libraries, so that no cell has to
+                    start_new_session=True,
+                )
+            except OSError as error:  # the machine has no process, memory or descriptor left
+                self.socket.close()
+                self._folder.cleanup()
+                problem, fix = (
+                    f"the sandbox does not start: {error}",
+                    "run fewer programs at once, or raise `ulimit -u -n`",
+                )
+                raise SandboxError(problem, place="sandbox", fix=fix) from error
         self.answers = b""
         try:
             self._take_answer(START_SECONDS)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -16,6 +18,9 @@ from pathlib import Path
 
 import pytest
 
+from ingot.envs.verifiers.code import verify
+from ingot.envs.verifiers.code_tests import Asserts, Call, Calls, InputOutput
+from ingot.envs.verifiers.errors import VerifierError
 from ingot.sandbox import memory
 from ingot.sandbox import pool as pool_module
 from ingot.sandbox.pool import Pool
@@ -146,6 +151,25 @@ def test_a_program_over_its_limit_that_cannot_be_ended_in_time_is_an_outcome(
     outcome = sleep_while_the_zygote_gets(pool, signal.SIGSTOP, 1.0)
     assert (outcome.ended_by, outcome.exit) == ("time", -signal.SIGKILL)
     assert not pool._free and pool.run(python("print(3)"), LIMITS).stdout == b"3\n"
+
+
+def test_a_machine_without_a_free_process_is_an_error_of_the_sandbox(
+    pool: Pool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Nothing of the program has run, and nothing is left: the pool works once there is one again."""
+
+    def refuse(*_: object, **__: object) -> None:
+        raise BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable")
+
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    with monkeypatch.context() as patched:
+        patched.setattr(subprocess, "Popen", refuse)
+        patched.setattr(tempfile, "tempdir", str(tmp_path))
+        for tests in (Calls("f", [Call([], 1)]), Asserts("assert f() == 1"), InputOutput([("", "")])):
+            with pytest.raises(VerifierError, match=r"the sandbox does not start: .*Resource temporarily unavailable"):
+                verify("def f(): return 1", tests, pool, LIMITS)
+    assert len(list(Path("/proc/self/fd").iterdir())) == before and not list(tmp_path.iterdir())
+    assert pool.run(python("print(5)"), LIMITS).stdout == b"5\n"
 
 
 def test_programs_that_talk(pool: Pool) -> None:
