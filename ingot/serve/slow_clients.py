@@ -3,7 +3,7 @@
 uvicorn waits for ever for the first byte of a connection, and for the rest of a request that has begun. Here its head must be
 there `HEAD_SECONDS` after the connection was opened or the first byte came, and its body `BODY_SECONDS` after the head, plus a
 second for each `PACE` bytes that did come, so that large bodies arrive over slow lines. Answers have no limit here: a stream
-lasts as long as it lasts.
+lasts as long as it lasts, unless its client has read nothing of what waits for it during `UNREAD_SECONDS`.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from ingot.serve.openai.errors import ApiError
 
 HEAD_SECONDS, BODY_SECONDS = 20.0, 20.0
+UNREAD_SECONDS = 600.0  # what an answer may take by itself (service.py)
 PACE = 10_000  # bytes a second that are slow, but honest
 
 
@@ -29,6 +30,7 @@ class PatientProtocol(HttpToolsProtocol):
         self._timer: asyncio.TimerHandle | None = None
         self._awaited, self._since, self._seconds, self._received = "head", 0.0, 0.0, 0
         self._silent = True  # not a byte has come
+        self._unread: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """A connection was opened."""
@@ -38,6 +40,7 @@ class PatientProtocol(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """It was closed, by whomever."""
         self._await_nothing()
+        self._was_read()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -67,6 +70,21 @@ class PatientProtocol(HttpToolsProtocol):
         """The request is there."""
         self._await_nothing()
         super().on_message_complete()
+
+    def pause_writing(self) -> None:
+        """As much is waiting for the client as is kept for it."""
+        super().pause_writing()
+        self._unread = self.loop.call_later(UNREAD_SECONDS, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        """It has read most of that."""
+        self._was_read()
+        super().resume_writing()
+
+    def _was_read(self) -> None:
+        if self._unread is not None:
+            self._unread.cancel()
+            self._unread = None
 
     def send_400_response(self, msg: str) -> None:
         """Refuse what is no HTTP, as every other error is refused."""
