@@ -50,6 +50,7 @@ CANONICAL = {
     r"\sqrt{\frac12}": r"\sqrt{\frac{1}{2}}",
     r"\frac{\frac12}3": r"\frac{\frac{1}{2}}{3}",
     r"\binom nk": r"\binom{n}{k}",
+    r"\binom123": r"\binom{1}{2}3",
     r"\binom{\{}2": r"\binom{\{}{2}",
     r"11,\! 111": "11,111",
     "1{,}000": "1,000",
@@ -326,7 +327,7 @@ def test_parentheses_around_the_whole() -> None:
         "()": "()",
     }.items():
         assert without_parentheses(text) == bare
-    for text in ("(x", "x)", "[x]", "-(x)", ""):
+    for text in ("(xy", "xy)", "[x]", "-(x)", ""):
         assert without_parentheses(text) == text
 
 
@@ -348,6 +349,7 @@ COSTS = {
     False: [
         *(
             "1" * 100,
+            "1)+x",
             "10^{10000}",
             "x^{-9999}",
             "2^{x^2}",
