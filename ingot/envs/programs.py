@@ -101,6 +101,9 @@ class Programs(FileEnvironment):
         limits = Limits(self.seconds, unsafe=self.unsafe)
         verdict = verify(program, tests, shared_pool(), limits, self.reward)
         correct = verdict.total > 0 and verdict.passed == verdict.total
-        return Score(
-            verdict.reward * well_formed, correct, well_formed, {"tests_passed": verdict.passed / max(1, verdict.total)}
-        )
+        detail = {
+            "tests_passed": verdict.passed / max(1, verdict.total),
+            "answers_too_slow": float(verdict.limit in ("time", "cpu")),
+            "answers_too_large": float(verdict.limit in ("memory", "processes", "output")),
+        }
+        return Score(verdict.reward * well_formed, correct, well_formed, detail)

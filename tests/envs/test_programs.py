@@ -75,6 +75,20 @@ def check_rewards(form: str, found: list[Row]) -> None:
         assert (score.reward, score.format_ok) == (1.0, True), row["task_id"]
 
 
+def test_programs_over_a_limit_earn_nothing_and_are_counted() -> None:
+    if isolation() == "process":
+        pytest.skip("bwrap is not installed, or user namespaces are refused")
+    environment = Humaneval(files=[str(PROBLEMS)], thinking=False, seconds=0.7)
+    task = environment.read(rows()[0], "here")
+    name = task.data["entry_point"]
+    endless = "import os\n    while True: os.write(1, bytes(10**6))"
+    ends = {"while True: pass": (1, 0), endless: (0, 1), "raise MemoryError": (0, 0)}
+    for body, counts in ends.items():
+        score = environment.score(task, [Message("assistant", f"```python\ndef {name}(*given):\n    {body}\n```")])
+        assert (score.reward, score.correct, score.error) == (0.0, False, None)
+        assert (score.detail["answers_too_slow"], score.detail["answers_too_large"]) == counts, body
+
+
 def test_what_follows_the_prompt_alone_is_taken_too() -> None:
     """HumanEval allows the body without the function; then no block defines it, and the last Python block counts."""
     assert program_of("```python\n    return 1\n```\n```\n1\n```", ("f",)) == "    return 1"

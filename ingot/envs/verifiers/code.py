@@ -28,7 +28,7 @@ from typing import Literal
 from ingot.envs.verifiers.code_asserts import verify_asserts
 from ingot.envs.verifiers.code_calls import verify_calls
 from ingot.envs.verifiers.code_programs import verify_programs
-from ingot.envs.verifiers.code_tests import Asserts, Calls, InputOutput
+from ingot.envs.verifiers.code_tests import OVER, Asserts, Calls, InputOutput
 from ingot.sandbox.pool import Pool
 from ingot.sandbox.program import Limits
 
@@ -43,6 +43,11 @@ class Verdict:
     passed: int
     total: int
     problem: str = ""
+
+    @property
+    def limit(self) -> str:
+        """The limit that the program was over, if that was it: time, cpu, memory, processes or output."""
+        return self.problem.rpartition(OVER)[2] if OVER in self.problem else ""
 
 
 def verify(

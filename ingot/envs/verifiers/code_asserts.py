@@ -10,7 +10,7 @@ import secrets
 import sys
 from pathlib import Path
 
-from ingot.envs.verifiers.code_tests import Asserts
+from ingot.envs.verifiers.code_tests import OVER, Asserts
 from ingot.envs.verifiers.errors import VerifierError
 from ingot.sandbox.pool import Pool
 from ingot.sandbox.program import Limits, Outcome, Program
@@ -84,7 +84,7 @@ def missing_names(tests: Asserts) -> tuple[list[str], list[str]]:
 def _verdict(nonce: str, candidate: Outcome, checks: Outcome) -> tuple[int, int, str]:
     for outcome in (candidate, checks):
         if outcome.ended_by in ("time", "cpu", "memory", "processes", "output"):
-            return 0, 1, f"over the limit: {outcome.ended_by}"
+            return 0, 1, f"{OVER}{outcome.ended_by}"
     try:
         report = json.loads(checks.result[4:])
         if report["nonce"] == nonce:

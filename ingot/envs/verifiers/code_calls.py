@@ -13,7 +13,7 @@ from typing import Any
 
 from ingot.envs.verifiers import code_wire as wire
 from ingot.envs.verifiers.code_asserts import CANDIDATE, part
-from ingot.envs.verifiers.code_tests import Calls
+from ingot.envs.verifiers.code_tests import OVER, Calls
 from ingot.envs.verifiers.errors import VerifierError
 from ingot.sandbox.pool import Pool
 from ingot.sandbox.program import Limits
@@ -44,7 +44,7 @@ def verify_calls(source: str, tests: Calls, pool: Pool, limits: Limits) -> tuple
     except SandboxError as error:
         raise VerifierError(error.problem, place="code verifier", fix=error.fix) from error
     if outcome.ended_by not in ("exit", "signal"):
-        return 0, len(expected), f"over the limit: {outcome.ended_by}"
+        return 0, len(expected), f"{OVER}{outcome.ended_by}"
     answers = _answers(outcome.result, nonce, len(expected))
     if answers is None:
         last = outcome.stderr.decode("utf-8", "replace").strip().rpartition("\n")[2]

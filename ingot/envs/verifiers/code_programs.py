@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 from dataclasses import dataclass, replace
 
-from ingot.envs.verifiers.code_tests import InputOutput
+from ingot.envs.verifiers.code_tests import OVER, InputOutput
 from ingot.envs.verifiers.errors import VerifierError
 from ingot.sandbox.pool import Pool
 from ingot.sandbox.program import Limits, Outcome, Program
@@ -88,7 +88,7 @@ def _prepare(source: str, language: Language, pool: Pool, limits: Limits) -> tup
     largest = min(COMPILE.output, limits.folder // 2)  # what is compiled must fit into the folder in which it runs
     outcome = pool.run(compiler, replace(COMPILE, output=largest, unsafe=limits.unsafe))
     if outcome.ended_by not in ("exit", "signal"):
-        return Program(), f"its compiler is over the limit: {outcome.ended_by}"
+        return Program(), f"its compiler is {OVER}{outcome.ended_by}"
     if outcome.exit != 0:
         return Program(), f"it does not compile: {outcome.stderr.decode('utf-8', 'replace')[:500]}"
     return Program(language.run, files={"program": outcome.result}, environment=environment), ""
@@ -97,7 +97,7 @@ def _prepare(source: str, language: Language, pool: Pool, limits: Limits) -> tup
 def _wrong(outcome: Outcome, expected: str) -> str:
     """What is wrong with the end or the output of a program; empty if nothing is."""
     if outcome.ended_by not in ("exit", "signal"):
-        return f"over the limit: {outcome.ended_by}"
+        return f"{OVER}{outcome.ended_by}"
     if outcome.exit != 0:
         return f"it ended with status {outcome.exit}: {outcome.stderr.decode('utf-8', 'replace')[-500:]}"
     printed = outcome.stdout.decode("utf-8", "replace")

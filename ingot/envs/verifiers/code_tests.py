@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+OVER = "over the limit: "  # then its name, at the end of what is said of a program that was stopped
+
 
 @dataclass(frozen=True)
 class Call:
