@@ -83,7 +83,7 @@ def serve_command(
             "--length",
             metavar="N",
             min=2,
-            help="Longest prompt with its answer, in tokens; default: the model's context.",
+            help="Longest prompt with its answer, in tokens; default and most: the model's context.",
         ),
     ] = None,
     queue: Annotated[

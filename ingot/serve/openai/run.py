@@ -93,6 +93,11 @@ def serve(
     tokenizer = model.tokenizer
     if tokenizer is None:
         raise ArtifactError("the model has no tokenizer", place=str(path), fix="use a checkpoint that Ingot wrote")
+    if length is not None and length > model.config.context:
+        problem = f"{length:,} tokens, and the model's context is {model.config.context:,}: it never saw such positions"
+        raise IngotError(
+            problem, place="--length", fix="give less, or train it on longer rows (a stage with more context)"
+        )
     called = name or path.resolve().name.removesuffix(".gguf")
     parameters = sum(parameter.numel() for parameter in model.parameters())
     if bits is not None:

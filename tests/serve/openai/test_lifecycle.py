@@ -245,7 +245,11 @@ def test_sigterm_drains_and_ends_with_zero(tokenizer: Tokenizer, tmp_path: Path)
             process.kill()
 
 
-def test_the_command_refuses_what_would_go_wrong(tmp_path: Path) -> None:
+def test_the_command_refuses_what_would_go_wrong(tokenizer: Tokenizer, tmp_path: Path) -> None:
+    save_checkpoint(tmp_path / "small", untrained(tokenizer, context=64))
+    long = CliRunner().invoke(app, ["serve", str(tmp_path / "small"), "--length", "65", "--port", "0"])
+    assert isinstance(long.exception, IngotError)
+    assert "--length: 65 tokens, and the model's context is 64" in str(long.exception)
     public = CliRunner().invoke(app, ["serve", str(tmp_path), "--host", "0.0.0.0"], env={"INGOT_API_KEY": ""})
     assert isinstance(public.exception, IngotError) and "--api-key" in str(public.exception)
     with socket.create_server(("127.0.0.1", 0)) as taken:
