@@ -59,6 +59,7 @@ ROOMS: dict[str, tuple[str, str]] = {
         "tests/tokens/test_order.py tests/tokens/test_permutation.py tests/tokens/test_mixture.py tests/tokens/test_phases.py"
         " tests/tokens/test_packing.py tests/tokens/test_pack_index.py tests/tokens/test_packed.py tests/tokens/test_loader.py"
         " tests/tokens/test_prefetch.py tests/tokens/test_shards.py tests/tokens/test_worlds.py tests/tokens/test_tokenize.py"
+        " tests/tokens/test_windows.py"
         " tests/tokens/test_metadata.py tests/tokens/test_constant_memory.py tests/train/test_feed.py"
         " tests/train/parallel/test_pack_index.py",
     ),

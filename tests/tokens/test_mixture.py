@@ -47,6 +47,16 @@ def test_weights_are_kept(shares: dict[str, float], rows: int) -> None:
         assert off < 1 or len(shares) > 3
 
 
+def test_counts_far_into_a_run_are_found_at_once() -> None:
+    """Not by serving row after row."""
+    assert Apportionment({"a": 1.0, "b": 2.0}).counts(3 * 10**15) == {"a": 10**15, "b": 2 * 10**15}
+    assert Apportionment({"a": 1.0, "b": 2.0}).rows(3 * 10**15, 3) == [
+        ("b", 2 * 10**15),
+        ("a", 10**15),
+        ("b", 2 * 10**15 + 1),
+    ]
+
+
 def test_order_of_names_and_zero_weights_do_not_matter() -> None:
     one = Apportionment({"a": 0.2, "b": 0.8, "c": 0.0})
     other = Apportionment({"b": 8 / 10, "a": 2 / 10})

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ingot.tokens.permutation import Permutation
+from ingot.tokens.permutation import Permutation, _mix
 
 
 @given(size=st.integers(1, 300), key=st.text())
@@ -63,3 +63,23 @@ def test_bounds() -> None:
             Permutation(5, "k").many(np.asarray(outside))
     with pytest.raises(ValueError, match="0 things"):
         Permutation(0, "k")
+
+
+def test_the_mixer_is_that_of_splitmix64() -> None:
+    """Its published numbers from the seed 1234567."""
+    states = [(1234567 + step * 0x9E3779B97F4A7C15) % 2**64 for step in (1, 2, 3)]
+    assert [_mix(state) for state in states] == [6457827717110365317, 3203168211198807973, 9817491932198370423]
+
+
+@pytest.mark.parametrize(
+    ("size", "key", "first"),
+    [
+        (10, "a", [3, 9, 0, 5, 4, 7]),
+        (17, "b", [15, 2, 16, 10, 1, 9]),
+        (5, "b", [3, 2, 0, 4, 1]),
+        (10**12, "c", [475352440230, 901021093511, 762098213080, 563826309735, 27844627583, 418229166811]),
+    ],
+)
+def test_the_order_of_a_key_is_for_ever(size: int, key: str, first: list[int]) -> None:
+    """A run that is resumed by a later version has to see the data in the order in which it began."""
+    assert [Permutation(size, key)(index) for index in range(len(first))] == first

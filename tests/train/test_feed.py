@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import random
 from collections.abc import Iterator
 
@@ -120,10 +121,49 @@ def test_a_mask_below_zero_is_an_error_also_where_steps_may_be_empty() -> None:
         Feed(source, TERMS, None, 0, CPU).get(0)
 
 
+@pytest.mark.parametrize("world", [1, 2, 3, 4])
+def test_ranks_make_the_same_number_of_passes(world: int) -> None:
+    """Each micro-batch is dealt once, in turn; a rank that has fewer gets padding."""
+    for count in range(1, 10):
+        batches = [make_batch([TokenSequence([number, 7, 8])], 2) for number in range(1, count + 1)]
+        dealt = [deal(batches, rank, world) for rank in range(world)]
+        passes = -(-count // world)
+        assert [len(mine) for mine in dealt] == [passes] * world
+        for rank, mine in enumerate(dealt):
+            own = batches[rank::world]
+            assert all(one is other for one, other in zip(mine, own, strict=False))
+            assert all((batch.documents == -1).all() and not batch.token_count for batch in mine[len(own) :])
+
+
+@pytest.mark.parametrize(("context", "length"), [(1, 33), (2, 36), (3, 36), (4, 40)])
+def test_rows_are_cut_into_two_pieces_for_each_rank_of_a_context(context: int, length: int) -> None:
+    """The first and the last of 2 N pieces go to one rank, so that each has as much to attend to."""
+
+    class Divided(Summed):
+        data_rank, data_world = 0, 1
+
+        def size(self, axis: str) -> int:
+            return {"context": context}.get(axis, 1)
+
+    class Long(Counted):
+        def batches(self, step: int, rank: int = 0, world: int = 1) -> tuple[list[Batch], dict[str, float]]:
+            return [make_batch([TokenSequence([1] * 34, {"weight": [1.0] * 34})] * 2, 33)], {}
+
+    opened = Feed(Long(False), TERMS, Divided(), 0, CPU)  # type: ignore[arg-type]
+    [batch] = opened.get(0).batches
+    assert batch.tokens.shape == (2, length)
+    opened.close()
+
+
 def test_rows_are_lengthened_with_padding() -> None:
     batch = make_batch(
-        [TokenSequence([5, 6, 7, 8], {"weight": [1.0] * 4}), TokenSequence([9, 4], {"weight": [0.5] * 2})], 3
+        [
+            TokenSequence([5, 6, 7, 8], {"weight": [1.0] * 4}, {"state": torch.ones(4, 2)}),
+            TokenSequence([9, 4], {"weight": [0.5] * 2}, {"state": torch.full((2, 2), 3.0)}),
+        ],
+        3,
     )
+    batch = dataclasses.replace(batch, sources=torch.tensor([4, 5]))
     assert lengthen(batch, 3) is batch
     longer = lengthen(batch, 4)
     assert longer.tokens.tolist() == [[5, 6, 7, 0], [9, 0, 0, 0]]
@@ -131,7 +171,11 @@ def test_rows_are_lengthened_with_padding() -> None:
     assert longer.positions.tolist() == [[0, 1, 2, 0], [0, 0, 0, 0]]
     assert longer.documents.tolist() == [[0, 0, 0, -1], [0, -1, -1, -1]]
     assert longer.streams["weight"].tolist() == [[1.0, 1.0, 1.0, 0.0], [0.5, 0.0, 0.0, 0.0]]
-    assert longer.token_count == 4
+    assert longer.vectors["state"].tolist() == [[[1, 1], [1, 1], [1, 1], [0, 0]], [[3, 3], [0, 0], [0, 0], [0, 0]]]
+    assert longer.token_count == 4 and torch.equal(longer.sources, batch.sources)  # type: ignore[arg-type]
+    nine = dataclasses.replace(make_batch([TokenSequence([1, 2])] * 9, 1), sources=torch.arange(1, 10))
+    (rounded,) = Shapes().round([nine])
+    assert rounded.sources is not None and rounded.sources.tolist() == [*range(1, 10), 0]
 
 
 def test_steps_of_many_sizes_have_few_shapes() -> None:
@@ -180,6 +224,7 @@ def test_steps_of_several_micro_batches_have_one_shape() -> None:
             lengths
         )  # first tokens are not predicted
         assert len(plain[-1].tokens) <= len(plain[0].tokens) == 16
+        assert {len(batch.tokens) for batch in rounded} == {16}, "no rows but those that fill up the last"
         shapes |= {
             (batch.tokens.shape, len(metadata_of(batch).starts), metadata_of(batch).longest) for batch in rounded
         }
