@@ -25,7 +25,9 @@ class TasksConfig(KindsByName):
     def check_asked(self, kinds: Collection[str]) -> None:
         """A ValueError if there are options of a kind that is not among these: nobody would read them."""
         if unread := [name for name in self.model_extra or {} if name not in kinds]:
-            raise ValueError(f"difficulty.{unread[0]}: no task of this kind is asked; leave it out, or ask some")
+            raise ValueError(
+                f"difficulty.{unread[0]}: no task of this kind is asked; leave it out (null, where it is inherited), or ask some"
+            )
 
 
 class TaskMixConfig(TasksConfig):

@@ -164,8 +164,11 @@ class KindsByName(Config):
     def _read_kinds(self, info: ValidationInfo) -> Self:
         found = self.__pydantic_extra__ or {}
         for name, value in list(found.items()):
+            if value is None:  # takes away what a recipe inherits
+                del found[name]
+                continue
             try:
-                options = value if isinstance(value, Kind) else {**(value or {}), self.kinds.base.key: name}
+                options = value if isinstance(value, Kind) else {**value, self.kinds.base.key: name}
                 kind = self.kinds.read(options, info)
             except TypeError as error:
                 raise _below(name, [InitErrorDetails(type="dict_type", loc=(), input=value)]) from error

@@ -151,6 +151,12 @@ def test_options_of_suites_that_would_be_ignored(suite: dict[str, Any], problem:
         EvalConfig.model_validate({"suites": [suite]})
 
 
+def test_null_takes_the_options_of_a_kind_away() -> None:
+    difficulty = {"strings": None, "arithmetic": {"digits_min": 1}}
+    read = EvalConfig.model_validate({"suites": [{"suite": "preferences", "difficulty": difficulty}]})
+    assert list(read.suites[0].difficulty.model_extra) == ["arithmetic"]  # type: ignore[attr-defined]
+
+
 REQUIRED: dict[str, dict[str, Any]] = {
     "continuations": {"texts": ["a"]},
     "icl": {"task": "winograd_wsc"},

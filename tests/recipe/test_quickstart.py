@@ -77,6 +77,11 @@ FEW: dict[str, object] = {  # questions a suite: what a copy scores does not dep
     "base.suites.0.rows": 4,
     "base.suites.2.kinds": [{"kind": "no_think", "count": 4}],
     "eval.suites.0.kinds": [{"kind": "no_think", "count": 4}],
+    **{
+        f"eval.suites.{suite}.difficulty.{kind}": None
+        for suite in (0, 1)
+        for kind in ("arithmetic", "strings", "calculator")
+    },
     "eval.suites.1.kinds": [{"kind": "no_think", "count": 4}],
     "eval.suites.2.kinds": [{"kind": "arithmetic", "count": 8, "samples": 3}],
     "eval.suites.3.kinds": [{"kind": "arithmetic", "count": 4}],
