@@ -11,11 +11,13 @@ from typing import Any
 from ingot.checkpoints.checkpoint import open_model
 from ingot.checkpoints.heads import with_head
 from ingot.checkpoints.stored_model import StoredModel
+from ingot.envs.mix import TaskMix
 from ingot.post.curriculum.tried import NOTHING, Answers, EngineAnswers, Tried, tried_tasks, try_tasks
 from ingot.post.ratio import describe_ratio
 from ingot.post.rewards.reward_model import find_judge
 from ingot.post.rollouts.asynchronous_source import AsynchronousSource
 from ingot.post.rollouts.fall import find_fall
+from ingot.post.rollouts.policy_optimization import PolicyOptimization
 from ingot.post.rollouts.rl_source import RlSource
 from ingot.post.rollouts.watch import Watch
 from ingot.post.samplers.first_answers import SamplerAnswers
@@ -27,6 +29,8 @@ from ingot.tokens.template_files import template_text
 from ingot.train.device import choose_device, choose_sampling_precision, stored_dtype
 from ingot.train.terms import CrossEntropy, LossTerm, UntemperedCrossEntropy
 from ingot.workspace.stage import WARNING, StageFolder
+
+LOOKED_AT = 256  # tasks, which show in what modes of thinking a stage's are answered
 
 
 class Rl(PostStage[RlConfig]):
@@ -47,6 +51,7 @@ class Rl(PostStage[RlConfig]):
         config, processes = self.config, self.processes
         if line := describe_ratio(config):
             self.folder.progress.say(line)
+        self.check_lengths()
         device = choose_device(config.device)
         judge = find_judge(self.inputs, self.model, config, config.reward_model_weight)
         source: RlSource
@@ -62,6 +67,13 @@ class Rl(PostStage[RlConfig]):
         self.after_step, self.temperature = source.check_ratio, self.config.temperature
         self.watch = source.watch
         return source
+
+    def check_lengths(self) -> None:
+        """Rewards of length are by mode of thinking: one without a task would do nothing."""
+        own = self.config.algorithm
+        if isinstance(own, PolicyOptimization) and own.length_reward is not None:
+            tasks = TaskMix(self.config.tasks).generate(self.folder.seed, LOOKED_AT, "train")
+            own.length_reward.check_modes({task.thinking for task in tasks})
 
     def try_tasks(self, answer: Callable[[ListedTasks], Answers]) -> Tried:
         """What the start checkpoint solves, if the stage asks for that before it begins."""

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import nullcontext
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,11 +12,16 @@ import pytest
 from ingot.post.algorithm import RL
 from ingot.post.algorithms.dapo import Dapo
 from ingot.post.ratio import describe_ratio
+from ingot.post.rl import Rl
 from ingot.post.rollouts.policy_optimization import PolicyOptimization
 from ingot.post.sampling_config import DynamicSamplingConfig, RlConfig
 from ingot.recipe.problems import Problems
 from ingot.recipe.tree import to_node
 from ingot.recipe.validate import validate
+from ingot.tokens.tokenizer import Tokenizer
+from ingot.workspace.errors import RecipeError
+from ingot.workspace.stage import StageFolder
+from tests.post.making import checkpoint_of, tiny_model
 
 USUAL: dict[str, Any] = {"steps": 1, "sequence_length": 256, "tasks": {"weights": {"no_think": 1}}}
 
@@ -217,3 +225,18 @@ def test_no_weight_is_added_where_the_ratio_is_over_the_sampler() -> None:
 
 def test_dapo_in_python_is_as_in_a_recipe() -> None:
     assert RlConfig.model_validate(USUAL | {"algorithm": Dapo()}).refill == DynamicSamplingConfig()
+
+
+def test_a_reward_of_length_for_a_mode_without_tasks_is_refused(
+    tokenizer: Tokenizer, tmp_path: Path, make_folder: Callable[[str], StageFolder]
+) -> None:
+    """When the stage begins, before anything is sampled: what mode a task is answered in only its kind knows."""
+    checkpoint = checkpoint_of(tiny_model(tokenizer), tmp_path / "base")
+    for weights, wanted in (
+        ({"thinking": 0.1, "direct": 0.3}, "length_reward.thinking: no task"),
+        ({"direct": 0.3}, ""),
+    ):
+        config = RlConfig.model_validate(USUAL | algorithm("grpo", length_reward=weights) | {"device": "cpu"})
+        stage = Rl(config, {"checkpoint": checkpoint}, make_folder("rl"))
+        with pytest.raises(RecipeError, match=wanted) if wanted else nullcontext():
+            stage.check_lengths()

@@ -20,13 +20,14 @@ from __future__ import annotations
 
 import random
 import statistics
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Annotated
 
 from pydantic import Field, model_validator
 
 from ingot.envs.episode import Episode
 from ingot.workspace.config import Config
+from ingot.workspace.errors import RecipeError
 
 FIFTH = 5
 
@@ -57,6 +58,16 @@ class LengthRewardConfig(Config):
         if not self.thinking and not self.direct:
             raise ValueError("both weights are 0, which changes no reward: give thinking or direct")
         return self
+
+    def check_modes(self, modes: Collection[bool]) -> None:
+        """Fail if a weight is of a mode of thinking in which no task is answered."""
+        for weight, thinking, how in ((self.thinking, True, "after thinking"), (self.direct, False, "directly")):
+            if weight and thinking not in modes:
+                raise RecipeError(
+                    f"no task of the stage is answered {how}: the weight would change no reward",
+                    place=f"algorithm.length_reward.{'thinking' if thinking else 'direct'}",
+                    fix="leave it out, or add such tasks",
+                )
 
     def rewards(self, group: Sequence[Episode]) -> list[float]:
         """Of the answers to one task."""
