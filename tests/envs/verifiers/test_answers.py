@@ -208,7 +208,7 @@ NEIGHBOURS: dict[str, tuple[list[str], list[str]]] = {
     "f(x)=x+1": (["x+1", "f(x) = 1+x"], ["F(x)=x+1", "f(x)=X+1", "g(x)=x+1"]),
     "x = 2": (["2", "x=2"], ["X=2", "y=2", "x=-2"]),
     r"\text{Yes}": (["yes", "YES", r"\textbf{yes}"], ["no", "y", "yes, but"]),
-    "forty": (["Forty", r"\text{Forty}"], ["fourty", "40"]),
+    "forty": (["Forty", "FORTY", r"\text{Forty}"], ["fourty", "40"]),
     r"\text{1:03 PM}": (["1:03 PM", r"\text{1:03 pm}"], ["1:03 AM", "1:30 PM"]),
 }
 
