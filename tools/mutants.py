@@ -112,7 +112,7 @@ class _Finder:
         self.starts = starts
 
     def edits(self, node: ast.AST) -> Iterator[Edit]:
-        if isinstance(node, ast.Assert) or _only_for_types(node) or _is_strict(node):
+        if isinstance(node, ast.Assert | ast.JoinedStr) or _only_for_types(node) or _is_strict(node):
             return
         yield from self.of(node)
         for name, value in ast.iter_fields(node):

@@ -78,7 +78,7 @@ ROOMS: dict[str, tuple[str, str]] = {
         " ingot/evals/subset.py ingot/evals/history.py",
         "tests/evals/test_statistics.py tests/evals/test_compare.py tests/evals/test_signal.py tests/evals/test_verdict.py"
         " tests/evals/suites/test_length_control.py tests/evals/test_subset.py tests/evals/test_history.py"
-        " tests/evals/test_table.py tests/lab/test_compare.py",
+        " tests/evals/test_table.py tests/evals/test_edges.py tests/lab/test_compare.py",
     ),
 }
 
