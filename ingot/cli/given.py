@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import cast
 
 import typer
 
@@ -27,4 +28,4 @@ def _typed(context: typer.Context) -> str:
     """The command as a person types it, however the program was started."""
     if context.parent is None:
         return "ingot"
-    return f"{_typed(context.parent)} {context.info_name}"
+    return f"{_typed(cast('typer.Context', context.parent))} {context.info_name}"

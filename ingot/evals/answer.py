@@ -71,7 +71,7 @@ class Asked:
 class Answerer(ABC):
     """What answers requests: an engine here, or a server."""
 
-    moved: Callable[[], None] | None = None  # to be called between two steps of work that takes long
+    moved: Callable[[], object] | None = None  # to be called between two steps of work that takes long
 
     @property
     def tokens(self) -> int:

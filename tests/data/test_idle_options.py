@@ -156,7 +156,7 @@ def step_of(name: str, options: dict[str, Any], folder: Path) -> Step:
     (folder / "evals.jsonl").write_text(
         json.dumps({"question": article(0)[:200], "answer": "noun", "passage": "x"}) + "\n"
     )
-    given = {
+    given: dict[str, dict[str, Any]] = {
         "bad_words": {"file": str(folder / "list.txt")},
         "decontaminate": {"against": [str(folder / "evals.jsonl")]},
         "safety": {"lists": [{"name": "one", "file": str(folder / "list.txt")}]},

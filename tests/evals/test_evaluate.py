@@ -226,7 +226,7 @@ def test_suites_can_be_left_out(world: World, tmp_path: Path) -> None:
 
 def test_both_ways_of_thinking_are_measured_where_a_suite_knows_them(world: World, tmp_path: Path) -> None:
     """The others read texts, tokens or given replies: they have one number, written once."""
-    more = {"preferences": {"kinds": [{"kind": "arithmetic", "count": 2}]}}
+    more: dict[str, dict[str, object] | None] = {"preferences": {"kinds": [{"kind": "arithmetic", "count": 2}]}}
     kinds = [{"kind": kind, "count": 3} for kind in ("arithmetic", "no_think")]
     config = stage_config(tasks={"kinds": kinds}, **more).model_copy(update={"thinking": "both"})
     inputs = {"checkpoint": world.checkpoint, "shards": world.shards}
@@ -266,7 +266,7 @@ def test_plain_text_has_no_ways_of_thinking(world: World) -> None:
 
 def test_a_limit_holds_for_every_suite(world: World, tmp_path: Path) -> None:
     """Also for those that read no file of questions: kinds, rows, lengths and texts."""
-    more = {"preferences": {"kinds": [{"kind": "arithmetic", "count": 4}]}}
+    more: dict[str, dict[str, object] | None] = {"preferences": {"kinds": [{"kind": "arithmetic", "count": 4}]}}
     config = stage_config(**more).model_copy(update={"limit": 2})
     inputs = {"checkpoint": world.checkpoint, "shards": world.shards}
     run_stage(config, inputs, StageFolder(tmp_path / "few", 0, Progress()))

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import yaml
@@ -17,7 +18,7 @@ from ingot.workspace.errors import RecipeError
 
 SERVER = {"url": "http://127.0.0.1:1/v1", "model": "served"}
 REPHRASE, GREEDY = {"task": "rephrase"}, {"temperature": 0, "top_p": 0.5}
-ATTEMPTS = {"environments": [{"environment": "arithmetic"}], "endpoint": SERVER}
+ATTEMPTS: dict[str, Any] = {"environments": [{"environment": "arithmetic"}], "endpoint": SERVER}
 
 
 def read(folder: Path, **stages: dict[str, Any]) -> Recipe:
@@ -50,7 +51,7 @@ def test_the_scores_of_a_server_are_filed_under_no_earlier_checkpoint(tmp_path: 
     sft = {"steps": 1, "sequence_length": 64, "inputs": given}
     claims = [{"metric": "vibe/words", "stage": "eval", "above": 0.0}]
     recipe = read(tmp_path, sft=sft, eval={"suites": ["vibe"], "endpoint": SERVER}, verdict={"claims": claims})
-    assert list(recipe.stage("verdict").inputs["scores"]) == ["eval"]
+    assert [*cast("Mapping[str, object]", recipe.stage("verdict").inputs["scores"])] == ["eval"]
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from ingot.workspace.errors import IngotError
 from tests.slow import slow
 
 LIMITS = Limits(5.0, memory=3 * 10**8, processes=30)
-TESTS = {
+TESTS: dict[str, Calls | InputOutput | Asserts] = {
     "calls": Calls("f", [Call([3], 9)]),
     "asserts": Asserts("assert f(3) == 9"),
     "inputs": InputOutput([("3\n", "9")]),

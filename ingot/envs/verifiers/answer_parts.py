@@ -134,8 +134,8 @@ def read_collection(text: str) -> Collection | None:
     union = _split(text, r"\cup")
     if union and len(union) > 1:
         return Collection(r"\cup", r"\cup", tuple(map(canonical, union)))
-    if (column := COLUMN.fullmatch(text)) and (items := [row.strip() for row in column[2].split(r"\\")])[1:]:
-        return Collection(r"\langle", r"\rangle", tuple(map(canonical, items))) if all(items) else None
+    if (column := COLUMN.fullmatch(text)) and (rows := [row.strip() for row in column[2].split(r"\\")])[1:]:
+        return Collection(r"\langle", r"\rangle", tuple(map(canonical, rows))) if all(rows) else None
     for opening, its_closing in BRACKETS.items():
         for closing in BRACKETS.values():
             mixed = opening in "([" and closing in ")]"  # a half-open interval

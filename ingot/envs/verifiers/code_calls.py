@@ -93,9 +93,9 @@ def same(one: Any, other: Any) -> bool:
     numbers = _number(one), _number(other)
     if None not in numbers:
         return _close(*numbers)
-    lists = _items(one), _items(other)
-    if None not in lists:
-        return len(lists[0]) == len(lists[1]) and all(map(same, *lists))
+    items, others = _items(one), _items(other)
+    if items is not None and others is not None:
+        return len(items) == len(others) and all(map(same, items, others))
     if not (isinstance(one, dict) and isinstance(other, dict)):
         return type(one) is type(other) and one == other
     if one.keys() != other.keys():

@@ -122,8 +122,9 @@ def serve(
 
 def make_config(app: FastAPI, shutdown: int) -> uvicorn.Config:
     """How uvicorn serves an app; after a stop, open connections get `shutdown` seconds."""
-    options = {"log_level": "warning", "timeout_graceful_shutdown": shutdown, "lifespan": "off"}
-    return uvicorn.Config(app, http=PatientProtocol, **options)
+    return uvicorn.Config(
+        app, http=PatientProtocol, log_level="warning", timeout_graceful_shutdown=shutdown, lifespan="off"
+    )
 
 
 class Server(uvicorn.Server):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -85,15 +85,20 @@ def test_exactly_as_alike_as_the_minimum_is_alike(
     assert found == ([0, 0] if joined else [0, 1])
 
 
+def _noted(usual: Callable[..., Any], name: str, calls: list[str]) -> Callable[..., Any]:
+    def note(*given: Any) -> Any:
+        calls.append(name)
+        return usual(*given)
+
+    return note
+
+
 @pytest.mark.parametrize(("count", "compared"), [(499, "all"), (500, "giant")])
 def test_from_500_documents_on_a_component_is_giant(monkeypatch: pytest.MonkeyPatch, count: int, compared: str) -> None:
     """Copies of one text."""
     calls: list[str] = []
     for name in ("all", "giant"):
-        usual = getattr(verify, f"link_{name}")
-        monkeypatch.setattr(
-            verify, f"link_{name}", lambda *given, name=name, usual=usual: (calls.append(name), usual(*given))[1]
-        )
+        monkeypatch.setattr(verify, f"link_{name}", _noted(getattr(verify, f"link_{name}"), name, calls))
     text = " ".join(words(random.Random(4), 30))
     result = run(NearDedupStep(), [f"{text} {number}" for number in range(count)])  # numbers are normalised away
     assert calls == [compared]
@@ -105,9 +110,9 @@ def test_jaccard_is_that_of_sets() -> None:
     for _ in range(300):
         one, two = (set(generator.choices(range(12), k=generator.randrange(1, 12))) for _ in range(2))
         true = len(one & two) / len(one | two)
-        arrays = [np.array(sorted(each), np.uint64) for each in (one, two)]
-        assert verify.jaccard(*arrays, 0.0) == true
-        assert verify.jaccard(*arrays, true) == true
+        one_array, two_array = (np.array(sorted(each), np.uint64) for each in (one, two))
+        assert verify.jaccard(one_array, two_array, 0.0) == true
+        assert verify.jaccard(one_array, two_array, true) == true
     nothing = np.array([], np.uint64)
     assert verify.jaccard(nothing, nothing, 1.0) == 1.0
 
@@ -115,9 +120,9 @@ def test_jaccard_is_that_of_sets() -> None:
 def test_it_stops_looking_when_the_minimum_cannot_be_reached() -> None:
     """50 of 350 are common, and known to be no more when the first half of the smaller set was not found in the larger."""
     small, large = np.array([*range(50), *range(900, 950)], np.uint64), np.arange(900, 1200, dtype=np.uint64)
-    for sets in ((small, large), (large, small)):
-        assert verify.jaccard(*sets, 50 / 350) == 50 / 350
-        assert verify.jaccard(*sets, 0.15) == 0.0
+    for one, other in ((small, large), (large, small)):
+        assert verify.jaccard(one, other, 50 / 350) == 50 / 350
+        assert verify.jaccard(one, other, 0.15) == 0.0
 
 
 def test_texts_are_cut_into_shingles_block_by_block(monkeypatch: pytest.MonkeyPatch) -> None:

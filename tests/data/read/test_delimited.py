@@ -6,9 +6,9 @@ import csv
 import gzip
 import io
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-import pandas
+import pandas  # type: ignore[import-untyped]
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -50,10 +50,12 @@ def write_csv(path: Path, rows: list[dict[str, str]], **options: Any) -> Path:
     st.sampled_from([csv.QUOTE_MINIMAL, csv.QUOTE_ALL]),
     st.sampled_from(["\r\n", "\n"]),
 )
-def test_rows_are_those_of_python_and_pandas(rows: list[list[str]], form: str, quoting: int, end: str) -> None:
+def test_rows_are_those_of_python_and_pandas(
+    rows: list[list[str]], form: str, quoting: Literal[0, 1], end: str
+) -> None:
     out = io.StringIO(newline="")
     delimiter = {"csv": ",", "tsv": "\t"}[form]
-    csv.writer(out, delimiter=delimiter, quoting=quoting, lineterminator=end).writerows([["one", "two"], *rows])  # type: ignore[call-overload]
+    csv.writer(out, delimiter=delimiter, quoting=quoting, lineterminator=end).writerows([["one", "two"], *rows])
     text = out.getvalue()
     ours = [row for _, row in table_rows(io.BytesIO(text.encode()), f"a.{form}", form)]
     assert ours == list(csv.DictReader(io.StringIO(text, newline=""), delimiter=delimiter))

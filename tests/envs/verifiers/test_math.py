@@ -272,7 +272,7 @@ def test_what_would_become_too_large_is_seen_before_it_is_computed(name: str) ->
 
 def test_an_environment_counts_what_cannot_be_compared(tmp_path: Path) -> None:
     (tmp_path / "problems.jsonl").write_text(json.dumps({"problem": "Add one to x.", "answer": "x+1"}))
-    kind = TASKS.find("math")(files=(str(tmp_path / "problems.jsonl"),), thinking=False)
+    kind = TASKS.read({"task": "math", "files": [str(tmp_path / "problems.jsonl")], "thinking": False})
     (task,) = kind.generate(0, 1, "train")
     details = {}
     for name, answer in {
@@ -317,7 +317,8 @@ def stand_in(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Callab
 
     def write(action: str) -> None:
         CHILDREN.close()
-        math._compared.cache_clear(), math._fault_of.cache_clear()
+        math._compared.cache_clear()
+        math._fault_of.cache_clear()
         pools.WORKER.write_text(STAND_IN.replace("DO", action))
 
     yield write

@@ -9,7 +9,7 @@ import types
 import typing
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, Literal, Union
+from typing import Any, Literal, Union, cast
 
 from pydantic import TypeAdapter, ValidationError
 from pydantic.fields import FieldInfo
@@ -30,7 +30,7 @@ def noted_reads() -> Iterator[Reads]:
             found.add((type(self), name))
         return object.__getattribute__(self, name)
 
-    Config.__getattribute__ = read  # type: ignore[method-assign]
+    Config.__getattribute__ = read  # type: ignore[method-assign, assignment]
     try:
         yield found
     finally:
@@ -60,7 +60,7 @@ def _inside(value: Any, place: Place) -> Iterator[tuple[Place, Config, str, Fiel
 def other_values(value: Any, field: FieldInfo) -> Iterator[Any]:
     """Values that the option alone may have, other than the one that it has: small steps away first."""
     metadata = field.metadata or [None]
-    allowed: TypeAdapter[Any] = TypeAdapter(typing.Annotated[(field.annotation, *metadata)])
+    allowed: TypeAdapter[Any] = TypeAdapter(cast("Any", typing.Annotated[(field.annotation, *metadata)]))
     for candidate in _candidates(value, field.annotation):
         try:
             read = allowed.validate_python(candidate)
