@@ -126,7 +126,9 @@ def test_the_same_seed_gives_the_same_conversations(chat: ChatFormat) -> None:
 
 
 def test_a_conversation_longer_than_a_row_is_refused_before_training(chat: ChatFormat) -> None:
-    with pytest.raises(DataError, match=r"^\w+-\w{12}: the conversation has \d+ tokens, a row of this stage takes 20"):
+    with pytest.raises(
+        DataError, match=r"^generated tasks: \w+-\w{12}: the conversation has \d+ tokens, a row of this stage takes 20"
+    ):
         task_conversations(TaskMixConfig(), chat, 10, 1, longest=20)
 
 
