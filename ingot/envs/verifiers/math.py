@@ -4,9 +4,11 @@ r"""Does a reply's final answer equal the reference, as mathematics?
 gives one answer: two boxes (or lines, or sentences) with different contents give none. `same_answer` compares, cheapest first:
 
     the same spelling         \dfrac12 and $\frac{1}{2}$.                 (answer_text.py)
-    the same exact number     1,000 and 1000.0; 3/4 and 0.75; but 0.33 is not 1/3
-    a set in another form     x < 3 and (-\infty,3)                        (answer_intervals.py)
-    a collection, by element  (1,2) in order; {1,2}, "1 and 2", 1 \pm 2, unions in any order; the kind of bracket counts
+    the same exact number     1,000, 1\,000 and 1000.0; 1e3 and 1000; 3/4 and 0.75; 18 million and 18,000,000; but 0.33 is not 1/3
+    a set in another form     x < 3 and (-\infty,3); "no solution"; "x < 1 or x > 3", but not "x < 1 and x > 3", and the
+                              union of their sets                          (answer_intervals.py)
+    a collection, by element  (1,2), \langle 1,2\rangle and a column in order; {1,2}, "1 and 2", 1 \pm 2, unions in any order;
+                              the kind of bracket counts, and how often an element stands there
     the same expression       x^2+2x+1 and (x+1)^2: math-verify and SymPy, in a child process (children.py)
 
 Conventions. Decimals are exact in every expression. A number is answered by a number or one power: 17+25 is not 42, 2^{10} is
