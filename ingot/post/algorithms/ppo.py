@@ -12,7 +12,7 @@ slime by 0.2. Of a tool's result nothing is learnt, and A passes over it.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field
 
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 class Ppo(Clipped):
     """A critic instead of a group."""
+
+    of_ratio: ClassVar[tuple[str, ...]] = (*Clipped.of_ratio, "value_clip")  # in the first update V is V_old, too
 
     discount: float = Field(1.0, gt=0, le=1, description="γ, from one sampled token to the next")
     smoothing: float = Field(1.0, ge=0, le=1, description="λ of generalised advantages")

@@ -55,8 +55,11 @@ def write_world(folder: Path) -> Path:
     checkpoint_of(tiny_model(tokenizer, 2, std=0.2), folder / "third")
     write_inputs(folder)
     sums = [(f"{a} + {b}?", str(a + b), str(a + b + 1)) for a in range(6) for b in range(6)]
+    far = {"prompt": "1 + 1?", "chosen": "2", "rejected": "It is three, or four."}
     _write_rows(folder / "talk.jsonl", [{"messages": [_user(q), _assistant(right)]} for q, right, _ in sums])
-    _write_rows(folder / "pairs.jsonl", [{"prompt": q, "chosen": right, "rejected": wrong} for q, right, wrong in sums])
+    _write_rows(
+        folder / "pairs.jsonl", [{"prompt": q, "chosen": right, "rejected": wrong} for q, right, wrong in sums] + [far]
+    )
     _write_rows(
         folder / "rated.jsonl",
         [
@@ -92,10 +95,12 @@ _SUMS = {"weights": {"no_think": 1.0}, "no_think": {"operations": ["sum"], "larg
 _SHORT = {"steps": 2, "sequence_length": 64, "device": "cpu", "precision": "float32"}
 _MODEL = {"checkpoint": "{world}/model"}
 _TEACHER = _MODEL | {"teacher": "{world}/teacher"}
-_SAMPLED = _SHORT | {"tasks": _SUMS, "prompts_per_step": 2, "max_new_tokens": 4}
+_SAMPLED = _SHORT | {"tasks": _SUMS, "prompts_per_step": 4, "max_new_tokens": 2}
 _SHARDS = {"tokenizer": "{world}/tokenizer", "shards": "{world}/shards"}
 _OWN = _SHORT | {"tasks": _SUMS, "prompts": 24, "samples": 8, "max_new_tokens": 2, "batch_pairs": 1}
 _TWO: dict[str, Any] = {"checkpoints": {"first": "{world}/model", "second": "{world}/teacher"}}
+
+_FOUR = CONFIG | {"steps": 4, "validate_every": 2}
 
 MODES: dict[str, Mode] = {
     "pretrain": Mode(
@@ -103,10 +108,10 @@ MODES: dict[str, Mode] = {
         CONFIG | {"steps": 24, "guards": {"window": 8}, "checkpoints": {"every": 3}},
         _SHARDS,
     ),
-    "pretrain, cosine": Mode("pretrain", CONFIG | {"steps": 4, "schedule": {"kind": "cosine"}}, _SHARDS),
-    "pretrain, constant": Mode("pretrain", CONFIG | {"steps": 4, "schedule": {"kind": "constant"}}, _SHARDS),
-    "pretrain, multi_step": Mode("pretrain", CONFIG | {"steps": 4, "schedule": {"kind": "multi_step"}}, _SHARDS),
-    "pretrain, muon": Mode("pretrain", CONFIG | {"steps": 4, "optimizer": {"kind": "muon", "lr": 0.01}}, _SHARDS),
+    "pretrain, cosine": Mode("pretrain", _FOUR | {"schedule": {"kind": "cosine"}}, _SHARDS),
+    "pretrain, constant": Mode("pretrain", _FOUR | {"schedule": {"kind": "constant"}}, _SHARDS),
+    "pretrain, multi_step": Mode("pretrain", _FOUR | {"schedule": {"kind": "multi_step"}}, _SHARDS),
+    "pretrain, muon": Mode("pretrain", _FOUR | {"optimizer": {"kind": "muon", "lr": 0.01}}, _SHARDS),
     "sft on tasks": Mode("sft", _SHORT | {"tasks": _SUMS, "task_conversations": 40}, _MODEL),
     "sft on files": Mode("sft", _SHORT | {"files": ["{world}/talk.jsonl"], "tasks": None}, _MODEL),
     "sft with adapters": Mode("sft", _SHORT | {"files": ["{world}/talk.jsonl"], "tasks": None, "lora": {}}, _MODEL),
@@ -139,7 +144,7 @@ MODES: dict[str, Mode] = {
             "suites": [
                 {
                     "suite": "tasks",
-                    "kinds": [{"kind": "no_think", "count": 4}],
+                    "kinds": [{"kind": "no_think", "count": 12}],
                     "difficulty": {"no_think": _SUMS["no_think"]},
                 },
                 {"suite": "continuations", "texts": ["1 + 1?"]},
@@ -157,15 +162,34 @@ LATE = {
     "canary": "its trend is of several measurements: tests/post/test_canary.py",
     "mesh.reshard_after_forward": "here is one process, which divides no weights: tests/train/parallel",
     "guards.slow_factor": "speeds are compared over more steps: tests/train/guards",
+}
+"""Options, or all within one, that nothing looks at in so small a run, and where their effect is tested."""
+
+WITHOUT_OCCASION = {
     "pairs.too_long": "no pair of these is: tests/post/test_pair_file.py",
     "too_long": "no conversation of these is: tests/post/test_conversation_file.py",
     "bad_rows": "no row of these is: tests/post/test_conversation_file.py",
+    "exclude_solved": "no question of these is solved in every attempt: tests/post/curriculum/test_difficulty.py",
+    "dynamic_sampling": "a batch of these has a group with both kinds of answers: tests/post/test_rl_source.py",
+    "algorithm.truncated_factor": "no answer of these is right and cut off: tests/post/test_published_settings.py",
+    "algorithm.aggregation": "all answers of these are as long: tests/train/test_policy_gradient.py",
+    "suites.0.max_turns": "no task of these has tools: tests/evals/test_answer.py",
+    "form": "of what suites can be asked in, auto takes the same: tests/evals/test_options.py",
+    "data": "where suites of published files look, which these are not: tests/test_cli_eval.py",
+    "slots": "how many are asked at once, not what: tests/evals/test_answer.py",
+    "remember": "whether answers are kept for another time: tests/test_cli_eval.py",
+    "minimum_frequency": "all pairs that are merged are frequent: tests/tokens/test_train_tokenizer.py",
+    "held_out_share": "of so few documents none is held out: tests/tokens/test_train_tokenizer.py",
+    "validation_share": "of so few documents none is held out: tests/tokens/test_tokenize.py",
+    "sources.all.quality_at_least": "these documents have no quality: tests/tokens/test_tokenize.py",
+    "sources.0.id": "these rows have no id: tests/data/read/test_jsonl.py",
+    "on_duplicate_id": "these rows have no id: tests/data/test_curate.py",
     "retries": "no environment of these fails: tests/post/test_failures.py",
     "episode_seconds": "no episode of these takes long: tests/post/test_failures.py",
 }
-"""Options, or all within one, that act on what does not happen in so small a run, and where their effect is tested."""
+"""Options that are read, but act on what these modes do not have, and where their effect is tested."""
 
 
-def acts_late(key: str) -> bool:
-    """Whether an option, named with dots, is one of these."""
-    return any(key == late or key.startswith(f"{late}.") for late in LATE)
+def stands_in(key: str, table: Mapping[str, str]) -> bool:
+    """Whether an option, named with dots, or what it is within, is in a table."""
+    return any(key == named or key.startswith(f"{named}.") for named in table)

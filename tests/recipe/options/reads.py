@@ -82,9 +82,9 @@ def _candidates(value: Any, annotation: Any) -> Iterator[Any]:
     elif annotation is bool:
         yield from (True, False)
     elif annotation is int:
-        yield from ([value + 1, value * 2, value - 1] if isinstance(value, int) else [3, 1, 64])
+        yield from ([value + 1, value * 2, value - 1, 1] if isinstance(value, int) else [3, 1, 64])
     elif annotation is float:
-        yield from ([value / 2, value + 0.25, value * 2] if isinstance(value, (int, float)) else [0.5, 2.0])
+        yield from ([value / 2, value + 0.25, value * 2, 1.0] if isinstance(value, (int, float)) else [0.5, 2.0])
     elif annotation is str:
         yield from ("other", "1")
     elif origin in (tuple, list) and arguments:

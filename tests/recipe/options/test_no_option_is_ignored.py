@@ -13,7 +13,7 @@ import pytest
 
 from ingot.recipe.flow import run_recipe
 from ingot.workspace.errors import RecipeError
-from tests.recipe.options.modes import MODES, acts_late
+from tests.recipe.options.modes import LATE, MODES, WITHOUT_OCCASION, stands_in
 from tests.recipe.options.reads import noted_reads, options_of, other_values
 
 ONE_LOOP = ("checkpoints.", "guards.")
@@ -37,7 +37,7 @@ def _unread(name: str, world: Path, runs: Path) -> Iterator[tuple[str, list[obje
         key = ".".join(map(str, place))
         if (
             (type(config), field) not in reads
-            and not acts_late(key)
+            and not stands_in(key, LATE)
             and not (name != "pretrain" and key.startswith(ONE_LOOP))
         ):
             yield key, list(other_values(config.__dict__[field], declared))
@@ -53,3 +53,10 @@ def _accepted(name: str, world: Path, key: str, values: list[object]) -> list[ob
             continue
         found.append(value)
     return found
+
+
+def test_what_acts_late_is_tested_elsewhere() -> None:
+    """The reason names a file of tests, or a folder of them."""
+    root = Path(__file__).parents[3]
+    named = {key: reason.rpartition(": ")[2] for key, reason in (LATE | WITHOUT_OCCASION).items()}
+    assert not [key for key, path in named.items() if not path.startswith("tests/") or not (root / path).exists()]
