@@ -24,7 +24,12 @@ def test_samplers_are_asked_for_what_is_wanted(
     assert config.difficulty is not None
     difficulty = config.difficulty.model_copy(update={"memory": 0.0}).model_dump() | {"curriculum": "learnable"}
     asked = config.model_dump() | {"difficulty": difficulty, "asynchronous": {"staleness": 2}, "steps": 6}
-    asked |= {"canary": {"every": 2, "held_out": {"count": 4, "tasks": {**tasks, "weights": {"no_think": 1}}}}}
+    asked |= {
+        "canary": {
+            "every": 2,
+            "held_out": {"count": 4, "tasks": {"weights": {"no_think": 1}, "no_think": tasks["no_think"]}},
+        }
+    }
     asked |= {"algorithm": "grpo", "stop": ["."]}
     rl.run(type(config).model_validate(asked), {"checkpoint": schooled.path}, folder)
     rows = folder.metrics.read()
