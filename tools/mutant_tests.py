@@ -29,6 +29,7 @@ START_SECONDS = 60.0
 BASELINE_SECONDS = 1800.0
 MEMORY = 16 << 30  # bytes that one process may hold, and write to a file: a fault may do either without end
 FILE = 4 << 30
+PROCESSOR = 1800  # seconds; a fault that never ends does not outlive this tool for long, if it is killed
 PASSED, NO_TESTS = 0, 5  # pytest's exit codes
 
 
@@ -184,6 +185,7 @@ def fork_tests(slot: Path, tests: list[str], plugin: Callable[[Path], object]) -
             os.dup2(file, stream)
         resource.setrlimit(resource.RLIMIT_DATA, (MEMORY, MEMORY))
         resource.setrlimit(resource.RLIMIT_FSIZE, (FILE, FILE))
+        resource.setrlimit(resource.RLIMIT_CPU, (PROCESSOR, PROCESSOR))
         tree = slot / "tree"
         os.chdir(tree)
         sys.path.insert(0, str(tree))
