@@ -160,18 +160,18 @@ MODES: dict[str, Mode] = {
 
 LATE = {
     "canary": "its trend is of several measurements: tests/post/test_canary.py",
-    "mesh.reshard_after_forward": "here is one process, which divides no weights: tests/train/parallel",
-    "guards.slow_factor": "speeds are compared over more steps: tests/train/guards",
+    "mesh.reshard_after_forward": "here is one process, which divides no weights: tests/train/parallel/test_shard.py",
+    "guards.slow_factor": "speeds are compared over more steps: tests/train/guards/test_rules.py",
 }
 """Options, or all within one, that nothing looks at in so small a run, and where their effect is tested."""
 
 WITHOUT_OCCASION = {
-    "pairs.too_long": "no pair of these is: tests/post/test_pair_file.py",
-    "too_long": "no conversation of these is: tests/post/test_conversation_file.py",
-    "bad_rows": "no row of these is: tests/post/test_conversation_file.py",
+    "pairs.too_long": "no pair of these is: tests/post/test_prefer_stage.py",
+    "too_long": "no conversation of these is: tests/post/test_sft_options.py",
+    "bad_rows": "no row of these is: tests/post/test_sft_options.py",
     "exclude_solved": "no question of these is solved in every attempt: tests/post/curriculum/test_difficulty.py",
     "dynamic_sampling": "a batch of these has a group with both kinds of answers: tests/post/test_rl_source.py",
-    "algorithm.truncated_factor": "no answer of these is right and cut off: tests/post/test_published_settings.py",
+    "algorithm.truncated_factor": "no answer of these is right and cut off: tests/post/test_rl_source.py",
     "algorithm.aggregation": "all answers of these are as long: tests/train/test_policy_gradient.py",
     "suites.0.max_turns": "no task of these has tools: tests/evals/test_answer.py",
     "form": "of what suites can be asked in, auto takes the same: tests/evals/test_options.py",

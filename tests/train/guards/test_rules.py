@@ -145,7 +145,9 @@ def test_slow_names_the_likely_cause(where: dict[str, float], ranks: int, cause:
 def test_slow_is_silent_about_one_slow_step_and_about_a_little() -> None:
     assert "slow" not in look(run(seconds=6.0, tokens_per_second=1000 / 6))
     assert "slow" in look(run(seconds=12.0, tokens_per_second=1000 / 12, checkpoint_stall=11.0)), "half of eight steps"
-    assert "slow" not in look(run(WINDOW, 8, seconds=1.9, tokens_per_second=1000 / 1.9))
+    little = run(WINDOW, 8, seconds=1.9, tokens_per_second=1000 / 1.9)
+    assert "slow" not in look(little)
+    assert "slow" in look(little, slow_factor=0.6)
     assert "slow" not in look(run(4, 8, **SLOW)), "the window is not yet half full"
 
 
