@@ -9,13 +9,16 @@ import os
 import sys
 from collections.abc import Generator, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
 import pytest
 from hypothesis import settings
 
 from tests.forking import forking, freeze
+
+if TYPE_CHECKING:
+    from ingot.sandbox.pool import Pool
 from tests.untested import untested
 
 # A slow machine is no fault of the code. `make test` tries 10 cases of each property, `make test-all` 500.
@@ -128,6 +131,18 @@ def browser() -> Iterator[Any]:
         running = driver.chromium.launch(executable_path=CHROMIUM, args=FLAGS, timeout=60_000)
         yield running
         running.close()
+
+
+@pytest.fixture(scope="module")
+def pool() -> Iterator[Pool]:
+    """Two workers of the sandbox as it is meant to be: without isolation there is nothing to attack."""
+    from ingot.sandbox.pool import Pool
+    from ingot.sandbox.run import isolation
+
+    if isolation() == "process":
+        pytest.skip("bwrap is not installed, or user namespaces are refused")
+    with Pool(2) as pool:
+        yield pool
 
 
 @pytest.fixture(autouse=True)

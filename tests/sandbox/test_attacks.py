@@ -19,21 +19,12 @@ from ingot.sandbox import memory
 from ingot.sandbox.notebook import Notebook
 from ingot.sandbox.pool import Pool
 from ingot.sandbox.program import Limits, Program
-from ingot.sandbox.run import isolation
 from tests.sandbox.cheats import CHEATS, HONEST
 from tests.sandbox.escapes import ESCAPES, HEAD
 
 LIMITS = Limits(30.0, memory=3 * 10**8, folder=2 * 10**7, inodes=500, output=10**6, processes=30)
 SOON = replace(LIMITS, seconds=1.2, cpu=0)  # for attacks that go on until they are stopped
 OWN_PROCESSES = 2  # of a free worker: bubblewrap and the zygote
-
-
-@pytest.fixture(scope="module")
-def pool() -> Iterator[Pool]:
-    if isolation() == "process":
-        pytest.skip("bwrap is not installed, or user namespaces are refused")
-    with Pool(2) as pool:
-        yield pool
 
 
 @pytest.fixture(scope="module")

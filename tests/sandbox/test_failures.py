@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 from ingot.envs.verifiers.code import verify
@@ -11,7 +9,6 @@ from ingot.envs.verifiers.code_programs import LANGUAGES
 from ingot.envs.verifiers.code_tests import Asserts, Call, Calls, InputOutput
 from ingot.sandbox.pool import Pool
 from ingot.sandbox.program import Limits, Program
-from ingot.sandbox.run import isolation
 from ingot.workspace.errors import IngotError
 from tests.slow import slow
 
@@ -108,14 +105,6 @@ for n in ('mnt', 'ipc', 'pid', 'net'):
 os._exit(0)""",
     "a program that is not UTF-8": "x = '\udc80'",
 }
-
-
-@pytest.fixture(scope="module")
-def pool() -> Iterator[Pool]:
-    if isolation() == "process":
-        pytest.skip("bwrap is not installed, or user namespaces are refused")
-    with Pool(2) as pool:
-        yield pool
 
 
 def check(pool: Pool, name: str, kind: str, times: int) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import struct
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,7 +12,6 @@ import pytest
 from ingot.sandbox.inside import kernel
 from ingot.sandbox.pool import Pool
 from ingot.sandbox.program import Limits, Program
-from ingot.sandbox.run import isolation
 from tests.slow import slow
 
 HEADERS = {
@@ -103,14 +101,6 @@ def test_arguments_decide(machine: str) -> None:
     assert {decide(machine, fcntl, 3, command) for command in (1024, 1026, 1040)} == {1}
     assert {decide(machine, setsockopt, 3, 1, option) for option in (7, 8, 32, 33)} == {0}
     assert {decide(machine, setsockopt, 3, *one) for one in ((1, 2), (1, 15), (6, 1), (6, 7), (6, 8))} == {ALLOWED}
-
-
-@pytest.fixture(scope="module")
-def pool() -> Iterator[Pool]:
-    if isolation() == "process":
-        pytest.skip("bwrap is not installed, or user namespaces are refused")
-    with Pool(2) as pool:
-        yield pool
 
 
 MULTIPROCESSING = """

@@ -6,7 +6,6 @@ import builtins
 import json
 import os
 from collections import deque
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -19,7 +18,6 @@ from ingot.envs.verifiers.code import verify
 from ingot.envs.verifiers.code_tests import Asserts, Call, Calls
 from ingot.sandbox.pool import Pool
 from ingot.sandbox.program import Limits
-from ingot.sandbox.run import isolation
 
 PLAIN = (type(None), bool, int, float, complex, str, bytes, range, list, tuple, set, frozenset, deque, dict)
 WHOLE = some.integers() | some.integers(-(2**80), 2**80)
@@ -163,14 +161,6 @@ def test_no_conversation_passes_a_test_or_changes_the_judge(replies: list[Any]) 
     assert report["passed"] == 0 < report["total"] and report["problem"], report
     after = dict(vars(builtins))
     assert after.keys() == before.keys() and all(after[name] is before[name] for name in before)
-
-
-@pytest.fixture(scope="module")
-def pool() -> Iterator[Pool]:
-    if isolation() == "process":
-        pytest.skip("bwrap is not installed, or user namespaces are refused")
-    with Pool(2) as pool:
-        yield pool
 
 
 SPEAK = """
