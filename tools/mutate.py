@@ -41,11 +41,8 @@ ROOMS: dict[str, tuple[str, str]] = {
         "tests/envs/verifiers tests/envs/test_verify.py",
     ),
     "losses": (
-        "ingot/post/algorithms ingot/post/rewards ingot/post/rollouts/stamping.py ingot/train/terms.py ingot/train/surrogates.py"
-        " ingot/train/policy_gradient.py ingot/train/off_policy.py ingot/train/preference.py ingot/train/reward.py"
-        " ingot/train/value_loss.py ingot/train/divergence.py ingot/train/gold.py ingot/train/token_factors.py",
-        "tests/train/test_policy_gradient.py tests/train/test_divergence.py tests/train/test_gold.py"
-        " tests/train/test_token_factors.py tests/train/test_loop.py tests/train/test_feed.py tests/post/test_returns.py"
+        "ingot/post/algorithms ingot/post/rewards ingot/post/rollouts/stamping.py ingot/train/losses",
+        "tests/train/losses tests/train/test_loop.py tests/train/test_feed.py tests/post/test_returns.py"
         " tests/post/test_prefer_losses.py tests/post/test_reward.py tests/post/test_reference.py tests/post/test_rl.py"
         " tests/post/test_rl_source.py tests/post/test_rl_peer.py tests/post/test_rl_variants_peer.py"
         " tests/post/test_ppo_peer.py tests/post/test_prefer_peer.py tests/post/test_distill.py tests/post/test_pairs.py"

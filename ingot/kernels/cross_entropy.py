@@ -4,7 +4,7 @@
     ∂/∂x_v (a log p + b (log Z)²) = (a [v = t] + (2 b log Z − a) e^{z_v} / Z) · ∂z_v/∂x_v
 
 The weights a and b of a token are known before the pass, so the gradient is formed while the logits are there
-(train/fused_head.py). A head that is divided over ranks needs the two steps one by one, because log Z is only known when the
+(train/losses/fused_head.py). A head divided over ranks needs the two steps one by one, because log Z is only known when the
 ranks have exchanged theirs: `summarise` and `spread` (train/parallel/vocabulary.py).
 
 Shapes: C tokens of a chunk, V vocabulary.

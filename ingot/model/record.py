@@ -2,7 +2,7 @@
 
 A training step passes a Record to `Transformer.hidden`; without one (evaluation, sampling) nothing is computed or kept, and
 a model without such parts does nothing with it. Everything in it is a *sum* over tokens, not a mean: sums add up over passes
-and ranks, and the trainer divides by the count of the whole step, as it does for every term of the loss (train/terms.py), so
+and ranks, and the trainer divides by the count of the whole step, as for every term of the loss (train/losses/terms.py), so
 that the numbers do not depend on micro-batching. The exception is `max_logits`, which are maxima.
 """
 

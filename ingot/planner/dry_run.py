@@ -76,8 +76,8 @@ def take_step(config: PretrainConfig) -> Outcome:
     from ingot.model.transformer import Transformer
     from ingot.tokens.batch import Batch
     from ingot.train.batches import split_rows
-    from ingot.train.language import language_terms
     from ingot.train.loop import Trainer
+    from ingot.train.losses.language import language_terms
     from ingot.train.source import Source
     from ingot.workspace.progress import Progress
     from ingot.workspace.stage import StageFolder

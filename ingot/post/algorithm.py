@@ -30,9 +30,9 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from ingot.model.transformer import Transformer
-    from ingot.train.divergence import Divergence
-    from ingot.train.gold import Shared
-    from ingot.train.terms import LossTerm
+    from ingot.train.losses.divergence import Divergence
+    from ingot.train.losses.gold import Shared
+    from ingot.train.losses.terms import LossTerm
 
 
 class Algorithm(Kind):
@@ -44,7 +44,7 @@ class Algorithm(Kind):
 
     @abstractmethod
     def terms(self, model: Transformer, config: Any) -> list[LossTerm]:
-        """The terms of the loss (train/terms.py), which read the streams; `config` is the stage's."""
+        """The terms of the loss (train/losses/terms.py), which read the streams; `config` is the stage's."""
 
 
 class Graded(NamedTuple):
@@ -119,7 +119,7 @@ class SampledAlgorithm(Algorithm):
 
     def terms(self, model: Transformer, config: Any) -> list[LossTerm]:
         """The clipped policy gradient."""
-        from ingot.train.policy_gradient import PolicyGradient
+        from ingot.train.losses.policy_gradient import PolicyGradient
 
         return [PolicyGradient()]
 

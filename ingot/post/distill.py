@@ -27,7 +27,7 @@ from ingot.tokens.chat import ChatFormat
 from ingot.tokens.respell import Respeller
 from ingot.tokens.tokenizer import Tokenizer
 from ingot.train.device import choose_device, choose_frozen_precision, choose_sampling_precision, stored_dtype
-from ingot.train.terms import LossTerm
+from ingot.train.losses.terms import LossTerm
 from ingot.workspace.errors import RecipeError
 from ingot.workspace.stage import StageFolder
 

@@ -17,9 +17,9 @@ from ingot.tokens.chat import ChatFormat
 from ingot.tokens.packing import make_batch
 from ingot.tokens.tokenizer import Tokenizer
 from ingot.train.batches import split_rows
-from ingot.train.logprobs import score
+from ingot.train.losses.logprobs import score
+from ingot.train.losses.terms import NOTHING_MORE, Scored, Wants
 from ingot.train.prepare import uncompiled
-from ingot.train.terms import NOTHING_MORE, Scored, Wants
 from ingot.workspace.errors import ArtifactError
 
 ROWS = 16

@@ -27,7 +27,7 @@ from ingot.post.stage import PostStage
 from ingot.tokens.add_tokens import with_template
 from ingot.tokens.template_files import template_text
 from ingot.train.device import choose_device, choose_sampling_precision, stored_dtype
-from ingot.train.terms import CrossEntropy, LossTerm, UntemperedCrossEntropy
+from ingot.train.losses.terms import CrossEntropy, LossTerm, UntemperedCrossEntropy
 from ingot.workspace.stage import WARNING, StageFolder
 
 LOOKED_AT = 256  # tasks, which show in what modes of thinking a stage's are answered

@@ -22,10 +22,10 @@ from ingot.post.policy import Number, Numbered, countable, fill, of_logprobs
 from ingot.post.processes import Processes
 from ingot.tokens.batch import TokenSequence
 from ingot.train.batches import deal
+from ingot.train.losses.terms import NOTHING_MORE, Distributions, Scored, Wants
 from ingot.train.parallel.layout import AXES, Layout
 from ingot.train.passes import Passes
 from ingot.train.prepare import uncompiled
-from ingot.train.terms import NOTHING_MORE, Distributions, Scored, Wants
 
 Rows = list[list[float]]
 

@@ -21,8 +21,8 @@ from ingot.post.reward_config import RewardConfig
 from ingot.post.sampling_config import DistillConfig, RlConfig
 from ingot.post.sft_config import SftConfig
 from ingot.train.loop import AfterStep, Trainer
+from ingot.train.losses.terms import LossTerm
 from ingot.train.source import Source
-from ingot.train.terms import LossTerm
 from ingot.workspace.stage import StageFolder
 
 Options = TypeVar("Options", SftConfig, PreferConfig, RewardConfig, RlConfig, DistillConfig)

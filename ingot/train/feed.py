@@ -21,9 +21,9 @@ from ingot.tokens.batch import Batch
 from ingot.tokens.metadata import Sizes, with_metadata
 from ingot.tokens.prefetch import Prefetcher
 from ingot.train.batches import Shapes, lengthen
+from ingot.train.losses.terms import LossTerm
 from ingot.train.parallel.layout import Layout
 from ingot.train.source import Source
-from ingot.train.terms import LossTerm
 from ingot.workspace.errors import CheckFailed
 
 NEVER = 1 << 62  # the step at which a run surely ends

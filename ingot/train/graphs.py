@@ -34,8 +34,8 @@ from ingot.model.count import count
 from ingot.model.transformer import Transformer
 from ingot.tokens.batch import Batch
 from ingot.train.config import TrainingConfig
+from ingot.train.losses.terms import LossTerm
 from ingot.train.passes import Passes, Sums
-from ingot.train.terms import LossTerm
 from ingot.workspace.errors import RecipeError
 
 WARM = 2  # times that a shape is computed as usual

@@ -34,6 +34,7 @@ from ingot.train.guards.idle import idle_guards
 from ingot.train.guards.locate import locate
 from ingot.train.hooks import Hook, OptimizerStep, make_hooks
 from ingot.train.lora import keep_rows, rows_optimizer, seed_dropout
+from ingot.train.losses.terms import LossTerm
 from ingot.train.parallel.divisible import check_divisible
 from ingot.train.parallel.layout import Layout, make_layout
 from ingot.train.parallel.pipeline import make_passes
@@ -44,7 +45,6 @@ from ingot.train.saving.early_end import ended_at, note_end, why_end
 from ingot.train.saving.saver import Saver
 from ingot.train.saving.steps import MEASURE
 from ingot.train.source import Source
-from ingot.train.terms import LossTerm
 from ingot.train.throughput import Throughput
 from ingot.train.updates import UpdateRatios
 from ingot.workspace.errors import CheckFailed, Interrupted, RecipeError

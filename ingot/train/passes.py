@@ -25,12 +25,12 @@ from ingot.train.batches import lengthen
 from ingot.train.bf16_copies import Bf16Copies
 from ingot.train.device import precision_context
 from ingot.train.gradients import gradient_norms
-from ingot.train.logprobs import score
+from ingot.train.losses.logprobs import score
+from ingot.train.losses.terms import NOTHING_MORE, LossTerm, Scored, Wants
+from ingot.train.losses.token_factors import TokenFactors, has_token_factors
 from ingot.train.parallel.context import make_context_parallel
 from ingot.train.parallel.layout import AXES, Layout
 from ingot.train.parallel.shard import reduce_over_copies
-from ingot.train.terms import NOTHING_MORE, LossTerm, Scored, Wants
-from ingot.train.token_factors import TokenFactors, has_token_factors
 
 
 @dataclass

@@ -17,7 +17,7 @@ from pydantic import Field
 from torch import Tensor
 
 from ingot.post.rollouts.policy_optimization import GroupRelative
-from ingot.train.surrogates import Surrogate
+from ingot.train.losses.surrogates import Surrogate
 
 
 @dataclass(frozen=True)

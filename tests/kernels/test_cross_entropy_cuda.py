@@ -18,8 +18,8 @@ if not torch.cuda.is_available() and os.environ.get("TRITON_INTERPRET") != "1":
 from ingot.kernels import cross_entropy as operation
 from ingot.kernels import cross_entropy_kernel
 from ingot.kernels.cross_entropy_kernel import differentiate, multiply_unless_one, spread, summarise
-from ingot.train import fused_head
-from ingot.train.fused_head import linear_cross_entropy
+from ingot.train.losses import fused_head
+from ingot.train.losses.fused_head import linear_cross_entropy
 from tests.slow import first_fast
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"

@@ -22,9 +22,9 @@ from ingot.recipe.flow import RunResult, run_recipe
 from ingot.recipe.load import load_recipe
 from ingot.recipe.single import load_stage
 from ingot.recipe.work import list_work
-from ingot.train.policy_gradient import PolicyGradient
-from ingot.train.surrogates import Clip
-from ingot.train.terms import Scored
+from ingot.train.losses.policy_gradient import PolicyGradient
+from ingot.train.losses.surrogates import Clip
+from ingot.train.losses.terms import Scored
 from ingot.workspace.errors import RecipeError
 from ingot.workspace.files import read_jsonl
 from ingot.workspace.outside import load_outside

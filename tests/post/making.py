@@ -28,8 +28,8 @@ from ingot.tokens.tokenizer import Tokenizer
 from ingot.tokens.train_tokenizer import train_tokenizer
 from ingot.train.config import TrainingConfig
 from ingot.train.loop import Trainer
+from ingot.train.losses.terms import LossTerm
 from ingot.train.source import Source
-from ingot.train.terms import LossTerm
 from ingot.workspace.stage import StageFolder
 from tests.train.toy import run_without_final_checkpoint
 

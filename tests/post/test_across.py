@@ -33,8 +33,8 @@ from ingot.tokens.config import TokenizerConfig
 from ingot.tokens.respell import Respeller
 from ingot.tokens.tokenizer import Tokenizer
 from ingot.tokens.train_tokenizer import train_tokenizer
-from ingot.train.divergence import STATES
-from ingot.train.gold import REST
+from ingot.train.losses.divergence import STATES
+from ingot.train.losses.gold import REST
 from ingot.workspace.errors import CheckFailed, DataError, RecipeError
 from ingot.workspace.files import write_jsonl
 from ingot.workspace.stage import StageFolder

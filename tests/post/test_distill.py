@@ -24,9 +24,9 @@ from ingot.tokens.config import TokenizerConfig
 from ingot.tokens.packing import make_batch
 from ingot.tokens.tokenizer import Tokenizer
 from ingot.tokens.train_tokenizer import train_tokenizer
-from ingot.train.logprobs import score
-from ingot.train.policy_gradient import PolicyGradient, ReferenceDivergence
-from ingot.train.terms import LossTerm, Scored
+from ingot.train.losses.logprobs import score
+from ingot.train.losses.policy_gradient import PolicyGradient, ReferenceDivergence
+from ingot.train.losses.terms import LossTerm, Scored
 from ingot.workspace.errors import RecipeError
 from ingot.workspace.stage import StageFolder
 from tests.post.making import CONTEXT, SUMS, checkpoint_of, episode, nudged, tiny_model, with_logprobs

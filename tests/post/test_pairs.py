@@ -16,7 +16,7 @@ from ingot.post.pairs.pair import Pair, PairSource, Written, pair_sequences
 from ingot.post.pairs.unpaired import mismatched
 from ingot.post.prefer_config import PreferConfig
 from ingot.tokens.tokenizer import Tokenizer
-from ingot.train.preference import Preference
+from ingot.train.losses.preference import Preference
 from ingot.workspace.errors import CheckFailed, DataError
 from tests.post.making import CONTEXT, episode, random_tokens, tiny_model
 from tests.post.peers import llama

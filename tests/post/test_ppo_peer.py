@@ -28,7 +28,7 @@ from ingot.model.transformer import VALUE_HEAD
 from ingot.post.algorithm import Samples
 from ingot.post.algorithms.ppo import Ppo
 from ingot.post.algorithms.reinforce_pp import ReinforcePp
-from ingot.train.terms import Scored
+from ingot.train.losses.terms import Scored
 from tests.post.making import episode, with_logprobs
 
 NUMBERS: dict[str, Any] = json.loads((Path(__file__).parent / "ppo_peer_numbers.json").read_text(encoding="utf-8"))

@@ -11,8 +11,8 @@ import torch
 
 from ingot.post.pairs.pair import PairSource, pair_sequences
 from ingot.tokens.tokenizer import Tokenizer
-from ingot.train.preference import Preference
-from ingot.train.terms import CrossEntropy, Scored
+from ingot.train.losses.preference import Preference
+from ingot.train.losses.terms import CrossEntropy, Scored
 from ingot.workspace.stage import StageFolder
 from tests.post.making import CONTEXT, nudged, one_step, tiny_model
 from tests.post.peers import dpo_trainer, gradient_difference, llama

@@ -15,7 +15,7 @@ from ingot.post.rollouts.rl_source import RlSource
 from ingot.post.sampling_config import RlConfig
 from ingot.tokens.batch import TokenSequence
 from ingot.tokens.tokenizer import Tokenizer
-from ingot.train.policy_gradient import Aggregation
+from ingot.train.losses.policy_gradient import Aggregation
 from ingot.workspace.errors import CheckFailed
 from ingot.workspace.stage import StageFolder
 from tests.post.making import SUMS, tiny_model

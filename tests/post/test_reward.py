@@ -33,8 +33,8 @@ from ingot.post.rewards.reward_model import RewardModel
 from ingot.post.rewards.reward_rows import RewardRow, read_reward_rows
 from ingot.post.sampling_config import RlConfig
 from ingot.tokens.tokenizer import Tokenizer
-from ingot.train.reward import BradleyTerry, Regression
-from ingot.train.terms import LossTerm
+from ingot.train.losses.reward import BradleyTerry, Regression
+from ingot.train.losses.terms import LossTerm
 from ingot.workspace.errors import ArtifactError, CheckFailed, DataError, RecipeError
 from ingot.workspace.files import read_jsonl, write_jsonl
 from ingot.workspace.stage import StageFolder

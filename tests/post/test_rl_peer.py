@@ -20,9 +20,9 @@ from ingot.post.rollouts.sampling import SampledSource
 from ingot.post.sampling_config import RlConfig
 from ingot.tokens.batch import TokenSequence
 from ingot.tokens.tokenizer import Tokenizer
-from ingot.train.policy_gradient import PolicyGradient, ReferenceDivergence
-from ingot.train.surrogates import Clip
-from ingot.train.terms import LossTerm, Scored
+from ingot.train.losses.policy_gradient import PolicyGradient, ReferenceDivergence
+from ingot.train.losses.surrogates import Clip
+from ingot.train.losses.terms import LossTerm, Scored
 from ingot.workspace.stage import StageFolder
 from tests.post.making import CONTEXT, SUMS, episode, nudged, one_step, random_tokens, tiny_model, with_logprobs
 from tests.post.peers import give_weights, gradient_difference, grpo_trainer, llama

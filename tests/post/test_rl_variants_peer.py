@@ -27,7 +27,7 @@ from ingot.post.algorithms.rloo import Rloo
 from ingot.post.algorithms.sapo import Sapo
 from ingot.post.rollouts.policy_optimization import ImportanceConfig, PolicyOptimization
 from ingot.tokens.tokenizer import Tokenizer
-from ingot.train.terms import Scored
+from ingot.train.losses.terms import Scored
 from tests.post.making import episode, tiny_model, with_logprobs
 from tests.post.peers import grpo_trainer, llama, rloo_trainer
 from tests.post.test_rl_peer import GROUP, REWARDS, make_episodes

@@ -34,7 +34,7 @@ from ingot.tokens.chat import ChatFormat, Message, ToolCall
 from ingot.tokens.tokenizer import Tokenizer
 from ingot.train import float8 as train_float8
 from ingot.train.loop import Trainer
-from ingot.train.policy_gradient import PolicyGradient
+from ingot.train.losses.policy_gradient import PolicyGradient
 from ingot.workspace.errors import CheckFailed
 from ingot.workspace.stage import StageFolder
 from tests.envs.script import Reply, Script

@@ -18,7 +18,7 @@ from ingot.post.conversations.sequences import PoolSource, as_sequence
 from ingot.tokens.batch import TokenSequence
 from ingot.tokens.chat import ChatFormat, Message, ToolCall
 from ingot.tokens.tokenizer import Tokenizer
-from ingot.train.terms import CrossEntropy
+from ingot.train.losses.terms import CrossEntropy
 from ingot.workspace.stage import StageFolder
 from tests.post.making import one_step, tiny_model
 from tests.post.peers import PLAIN, gradient_difference, llama, peer_tokenizer

@@ -15,7 +15,7 @@ from ingot.post.rollouts.rl_source import RlSource
 from ingot.post.rollouts.silent import learns_by_advantage_alone
 from ingot.post.sampling_config import RlConfig
 from ingot.tokens.tokenizer import Tokenizer
-from ingot.train.surrogates import Clip, ClippedWeight, SoftGate, Surrogate
+from ingot.train.losses.surrogates import Clip, ClippedWeight, SoftGate, Surrogate
 from ingot.workspace.stage import StageFolder
 from tests.post.making import SUMS, Step, one_step, tiny_model
 

@@ -20,7 +20,7 @@ from ingot.post.sampling_config import RlConfig
 from ingot.recipe.flow import run_recipe
 from ingot.recipe.load import load_recipe
 from ingot.recipe.recipe import Recipe
-from ingot.train.terms import Scored
+from ingot.train.losses.terms import Scored
 from tests.slow import first_fast
 
 ROOT = Path(__file__).parents[2] / "recipes" / "rl"

@@ -22,11 +22,11 @@ from ingot.tokens.metadata import (
     with_metadata,
 )
 from ingot.train.batches import padding_like
-from ingot.train.logprobs import score
-from ingot.train.terms import CrossEntropy, MultiTokenPrediction, Wants, ZLoss
-from ingot.train.token_factors import TokenFactors
+from ingot.train.losses.logprobs import score
+from ingot.train.losses.terms import CrossEntropy, MultiTokenPrediction, Wants, ZLoss
+from ingot.train.losses.token_factors import TokenFactors
 from tests.model.tiny import VOCABULARY, config, random_model
-from tests.train.test_token_factors import model_with_everything
+from tests.train.losses.test_token_factors import model_with_everything
 
 
 @st.composite

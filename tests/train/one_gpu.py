@@ -26,8 +26,8 @@ from ingot.tokens.packing import make_batch
 from ingot.train.batches import deal, split_rows
 from ingot.train.config import TrainingConfig
 from ingot.train.loop import Trainer
+from ingot.train.losses.terms import CrossEntropy, ZLoss
 from ingot.train.source import Source
-from ingot.train.terms import CrossEntropy, ZLoss
 from ingot.workspace.progress import Progress
 from ingot.workspace.stage import StageFolder
 

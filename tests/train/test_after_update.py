@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from ingot.optim.noise_scale import noise_and_signal
-from ingot.train.terms import CrossEntropy
+from ingot.train.losses.terms import CrossEntropy
 from ingot.workspace.errors import RecipeError
 from ingot.workspace.stage import StageFolder
 from tests.model.tiny import config, random_model

@@ -14,8 +14,8 @@ from ingot.train import announce, device, float8
 from ingot.train.announce import START, Start
 from ingot.train.batches import deal, split_rows
 from ingot.train.hardware import peak_flops
+from ingot.train.losses.terms import CrossEntropy, ZLoss
 from ingot.train.source import Source
-from ingot.train.terms import CrossEntropy, ZLoss
 from ingot.workspace.files import read_json
 from ingot.workspace.stage import StageFolder
 from tests.model.tiny import VOCABULARY, attention, config, random_model

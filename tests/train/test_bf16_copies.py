@@ -15,8 +15,8 @@ from ingot.tokens.batch import TokenSequence as Text
 from ingot.tokens.packing import make_batch
 from ingot.train import bf16_copies
 from ingot.train.batches import split_rows
+from ingot.train.losses.terms import CrossEntropy
 from ingot.train.passes import Objective, Passes
-from ingot.train.terms import CrossEntropy
 from tests.model.minis import MINIS, few_layers
 from tests.model.tiny import mixed_config, random_model
 from tests.slow import first_fast

@@ -15,9 +15,9 @@ from ingot.tokens.metadata import Sizes, with_metadata
 from ingot.tokens.packing import make_batch
 from ingot.train.batches import Shapes, deal, lengthen, split_rows
 from ingot.train.feed import Feed
-from ingot.train.policy_gradient import PolicyGradient
+from ingot.train.losses.policy_gradient import PolicyGradient
+from ingot.train.losses.terms import CrossEntropy, LossTerm, ZLoss
 from ingot.train.source import Source
-from ingot.train.terms import CrossEntropy, LossTerm, ZLoss
 from ingot.workspace.errors import CheckFailed
 from tests.train.parallel.models import uneven
 

@@ -21,9 +21,9 @@ from ingot.tokens.batch import TokenSequence as Text
 from ingot.tokens.metadata import with_metadata
 from ingot.tokens.packing import make_batch
 from ingot.train.graphs import SHAPES, SHORT_FLOPS, Graphs, _obstacle, shape_of, short_pass
+from ingot.train.losses.policy_gradient import PolicyGradient
+from ingot.train.losses.terms import CrossEntropy, LossTerm
 from ingot.train.passes import Objective, Sums
-from ingot.train.policy_gradient import PolicyGradient
-from ingot.train.terms import CrossEntropy, LossTerm
 from ingot.workspace.errors import RecipeError
 from tests.model.tiny import config as tiny_config
 from tests.train.toy import make_trainer, stage_folder

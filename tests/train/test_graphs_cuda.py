@@ -18,9 +18,9 @@ from ingot.tokens.packing import make_batch
 from ingot.train.batches import split_rows
 from ingot.train.graphs import MOST, WARM, Graphs
 from ingot.train.loop import Trainer
-from ingot.train.policy_gradient import PolicyGradient
+from ingot.train.losses.policy_gradient import PolicyGradient
+from ingot.train.losses.terms import CrossEntropy, LossTerm
 from ingot.train.source import Source
-from ingot.train.terms import CrossEntropy, LossTerm
 from tests.model.minis import MINIS
 from tests.model.tiny import random_model
 from tests.train.toy import Listener, stage_folder, training_config

@@ -23,9 +23,9 @@ from ingot.tokens.batch import Batch
 from ingot.tokens.batch import TokenSequence as Text
 from ingot.tokens.packing import make_batch
 from ingot.train.batches import split_rows
-from ingot.train.off_policy import Importance
-from ingot.train.policy_gradient import Aggregation, PolicyGradient, ReferenceDivergence
-from ingot.train.preference import (
+from ingot.train.losses.off_policy import Importance
+from ingot.train.losses.policy_gradient import Aggregation, PolicyGradient, ReferenceDivergence
+from ingot.train.losses.preference import (
     AnchoredDown,
     AnchoredZero,
     IdentityPreference,
@@ -34,8 +34,8 @@ from ingot.train.preference import (
     Preference,
     SimplePreference,
 )
-from ingot.train.surrogates import Clip
-from ingot.train.terms import CrossEntropy, LossTerm, MultiTokenPrediction, ZLoss
+from ingot.train.losses.surrogates import Clip
+from ingot.train.losses.terms import CrossEntropy, LossTerm, MultiTokenPrediction, ZLoss
 from tests.model.tiny import VOCABULARY, mixed_config, random_model
 from tests.slow import first_fast
 from tests.train.toy import loss_and_gradients, stage_folder

@@ -12,9 +12,9 @@ from ingot.checkpoints.checkpoint import load_model
 from ingot.model.transformer import Transformer
 from ingot.tokens.batch import TokenSequence
 from ingot.tokens.packing import make_batch
-from ingot.train.policy_gradient import PolicyGradient, ReferenceDivergence
-from ingot.train.preference import Preference
-from ingot.train.terms import CrossEntropy
+from ingot.train.losses.policy_gradient import PolicyGradient, ReferenceDivergence
+from ingot.train.losses.preference import Preference
+from ingot.train.losses.terms import CrossEntropy
 from ingot.workspace.errors import CheckFailed, RecipeError
 from ingot.workspace.stage import StageFolder
 from tests.model.tiny import config, random_model

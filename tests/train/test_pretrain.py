@@ -23,8 +23,8 @@ from ingot.tokens.tokenizer import Tokenizer
 from ingot.tokens.train_tokenizer import train_tokenizer
 from ingot.train import passes
 from ingot.train.config import Plateau
-from ingot.train.language import language_terms
 from ingot.train.loop import Trainer
+from ingot.train.losses.language import language_terms
 from ingot.train.plateau import PlateauWatch
 from ingot.train.pretrain import ShardSource
 from ingot.train.pretrain import run as run_stage

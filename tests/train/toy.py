@@ -20,8 +20,8 @@ from ingot.train.batches import deal, split_rows
 from ingot.train.config import TrainingConfig
 from ingot.train.hooks import Hook
 from ingot.train.loop import AfterStep, Trainer
+from ingot.train.losses.terms import CrossEntropy, LossTerm
 from ingot.train.source import Source
-from ingot.train.terms import CrossEntropy, LossTerm
 from ingot.workspace.progress import Progress
 from ingot.workspace.stage import StageFolder
 from tests.model.tiny import VOCABULARY, config, random_model

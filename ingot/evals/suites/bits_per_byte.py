@@ -91,7 +91,7 @@ def row_bits(model: Transformer, batch: Batch) -> list[float]:
     """The information in the scored tokens of each row, in bits."""
     import torch
 
-    from ingot.train.logprobs import score, scored_positions
+    from ingot.train.losses.logprobs import score, scored_positions
 
     with torch.inference_mode():
         scored = score(model, batch)
@@ -103,7 +103,7 @@ def row_bits(model: Transformer, batch: Batch) -> list[float]:
 
 def row_targets(batch: Batch) -> list[list[int]]:
     """The scored tokens of each row."""
-    from ingot.train.logprobs import scored_positions
+    from ingot.train.losses.logprobs import scored_positions
 
     scored = scored_positions(batch)
     return [targets[mask].tolist() for targets, mask in zip(batch.targets, scored, strict=True)]

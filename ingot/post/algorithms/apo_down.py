@@ -16,7 +16,7 @@ from ingot.post.algorithm import PairAlgorithm
 
 if TYPE_CHECKING:
     from ingot.model.transformer import Transformer
-    from ingot.train.terms import LossTerm
+    from ingot.train.losses.terms import LossTerm
 
 
 class ApoDown(PairAlgorithm):
@@ -25,6 +25,6 @@ class ApoDown(PairAlgorithm):
     beta: float = Field(0.1, gt=0, description="β: how strongly the policy is held to the reference")
 
     def terms(self, model: Transformer, config: Any) -> list[LossTerm]:
-        from ingot.train.preference import AnchoredDown
+        from ingot.train.losses.preference import AnchoredDown
 
         return [AnchoredDown(self.beta)]

@@ -1,4 +1,4 @@
-"""Reward models from pairs: −log σ(r_w − r_l − m), optionally centred (train/reward.py)."""
+"""Reward models from pairs: −log σ(r_w − r_l − m), optionally centred (train/losses/reward.py)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ingot.post.algorithm import RewardAlgorithm
 
 if TYPE_CHECKING:
     from ingot.model.transformer import Transformer
-    from ingot.train.terms import LossTerm
+    from ingot.train.losses.terms import LossTerm
 
 
 class BradleyTerry(RewardAlgorithm):
@@ -21,6 +21,6 @@ class BradleyTerry(RewardAlgorithm):
     )
 
     def terms(self, model: Transformer, config: Any) -> list[LossTerm]:
-        from ingot.train.reward import BradleyTerry as Term
+        from ingot.train.losses.reward import BradleyTerry as Term
 
         return [Term(centring=self.centring)]

@@ -16,7 +16,7 @@ from pydantic import Field, model_validator
 from ingot.post.rollouts.policy_optimization import GroupRelative
 
 if TYPE_CHECKING:
-    from ingot.train.surrogates import Surrogate
+    from ingot.train.losses.surrogates import Surrogate
 
 
 class Cispo(GroupRelative):
@@ -37,6 +37,6 @@ class Cispo(GroupRelative):
         return self
 
     def surrogate(self) -> Surrogate:
-        from ingot.train.surrogates import ClippedWeight
+        from ingot.train.losses.surrogates import ClippedWeight
 
         return ClippedWeight(self.weight_low, self.weight_high)

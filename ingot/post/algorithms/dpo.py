@@ -18,7 +18,7 @@ from ingot.post.algorithm import PairAlgorithm
 
 if TYPE_CHECKING:
     from ingot.model.transformer import Transformer
-    from ingot.train.terms import LossTerm
+    from ingot.train.losses.terms import LossTerm
 
 
 class Dpo(PairAlgorithm):
@@ -43,8 +43,8 @@ class Dpo(PairAlgorithm):
         return self
 
     def terms(self, model: Transformer, config: Any) -> list[LossTerm]:
-        from ingot.train.preference import Preference
-        from ingot.train.terms import CrossEntropy
+        from ingot.train.losses.preference import Preference
+        from ingot.train.losses.terms import CrossEntropy
 
         preference = Preference(
             self.beta, self.length_normalised, label_smoothing=self.label_smoothing, robust=self.robust

@@ -16,7 +16,7 @@ from pydantic import Field
 from ingot.post.rollouts.policy_optimization import GroupRelative
 
 if TYPE_CHECKING:
-    from ingot.train.surrogates import Surrogate
+    from ingot.train.losses.surrogates import Surrogate
 
 
 class Dppo(GroupRelative):
@@ -29,6 +29,6 @@ class Dppo(GroupRelative):
     drift_weight: float = Field(1e-3, ge=0, description="coefficient of the squared log ratio")
 
     def surrogate(self) -> Surrogate:
-        from ingot.train.surrogates import ProbabilityMask
+        from ingot.train.losses.surrogates import ProbabilityMask
 
         return ProbabilityMask(self.probability_bound, self.drift_weight)

@@ -1,7 +1,7 @@
 """Generalised knowledge distillation: a divergence over the whole vocabulary at every token of an answer.
 
 Agarwal et al., arXiv 2306.13649. β = 1 is the reverse KL(student ‖ teacher), β = 0 the forward KL(teacher ‖ student), and between
-them lies the generalised Jensen–Shannon divergence (train/divergence.py has the formulas). Unlike reverse_kl it is no estimate
+them lies the generalised Jensen–Shannon divergence (formulas: train/losses/divergence.py). Unlike reverse_kl it is no estimate
 from sampled tokens: every token's gradient is exact, at the price of the teacher's head for every token. Whose answers they are,
 the student's own or given ones, is the stage's option `on_policy` (GKD's λ).
 """
@@ -18,7 +18,7 @@ from ingot.post.algorithm import DivergenceAlgorithm
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from ingot.train.divergence import Divergence
+    from ingot.train.losses.divergence import Divergence
 
 
 class Gkd(DivergenceAlgorithm):
@@ -29,6 +29,6 @@ class Gkd(DivergenceAlgorithm):
     )
 
     def divergence(self, heads: Mapping[str, Callable[[Tensor], Tensor]]) -> Divergence:
-        from ingot.train.divergence import FullDivergence
+        from ingot.train.losses.divergence import FullDivergence
 
         return FullDivergence(beta=self.beta, teachers=heads)

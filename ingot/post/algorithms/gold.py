@@ -2,7 +2,7 @@
 
 The teacher reads the conversation in its own template and tokens. Where runs of both sides' tokens spell the same bytes, their
 distributions are merged into one a side; tokens that mean the same to both are compared by the divergence of gkd, the others by
-the distance of their sorted probabilities (train/gold.py has the formulas). With one tokenizer on both sides it is gkd.
+the distance of their sorted probabilities (train/losses/gold.py has the formulas). With one tokenizer on both sides it is gkd.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from ingot.post.algorithm import AcrossAlgorithm
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from ingot.train.divergence import Divergence
-    from ingot.train.gold import Shared
+    from ingot.train.losses.divergence import Divergence
+    from ingot.train.losses.gold import Shared
 
 
 class Gold(AcrossAlgorithm):
@@ -44,6 +44,6 @@ class Gold(AcrossAlgorithm):
         return self.merge == "bayesian"
 
     def compare(self, heads: Mapping[str, Callable[[Tensor], Tensor]], shared: Mapping[str, Shared]) -> Divergence:
-        from ingot.train.gold import GoldDivergence
+        from ingot.train.losses.gold import GoldDivergence
 
         return GoldDivergence(beta=self.beta, matched_weight=self.matched_weight, teachers=heads, shared=shared)

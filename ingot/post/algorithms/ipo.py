@@ -16,7 +16,7 @@ from ingot.post.algorithm import PairAlgorithm
 
 if TYPE_CHECKING:
     from ingot.model.transformer import Transformer
-    from ingot.train.terms import LossTerm
+    from ingot.train.losses.terms import LossTerm
 
 
 class Ipo(PairAlgorithm):
@@ -26,6 +26,6 @@ class Ipo(PairAlgorithm):
     length_normalised: bool = Field(True, description="divide each answer's log-ratio by its length")
 
     def terms(self, model: Transformer, config: Any) -> list[LossTerm]:
-        from ingot.train.preference import IdentityPreference
+        from ingot.train.losses.preference import IdentityPreference
 
         return [IdentityPreference(self.beta, self.length_normalised)]

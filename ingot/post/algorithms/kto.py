@@ -17,7 +17,7 @@ from ingot.post.algorithm import PairAlgorithm
 
 if TYPE_CHECKING:
     from ingot.model.transformer import Transformer
-    from ingot.train.terms import LossTerm
+    from ingot.train.losses.terms import LossTerm
 
 
 class Kto(PairAlgorithm):
@@ -30,6 +30,6 @@ class Kto(PairAlgorithm):
     undesirable_weight: float = Field(1.0, ge=0, description="λ_U: weight of the bad answers")
 
     def terms(self, model: Transformer, config: Any) -> list[LossTerm]:
-        from ingot.train.preference import KahnemanTversky
+        from ingot.train.losses.preference import KahnemanTversky
 
         return [KahnemanTversky(self.beta, self.desirable_weight, self.undesirable_weight)]

@@ -16,7 +16,7 @@ from ingot.post.algorithm import PairAlgorithm
 
 if TYPE_CHECKING:
     from ingot.model.transformer import Transformer
-    from ingot.train.terms import LossTerm
+    from ingot.train.losses.terms import LossTerm
 
 
 class Orpo(PairAlgorithm):
@@ -27,7 +27,7 @@ class Orpo(PairAlgorithm):
     beta: float = Field(0.1, gt=0, description="λ of the paper: weight of the odds ratio beside the cross-entropy")
 
     def terms(self, model: Transformer, config: Any) -> list[LossTerm]:
-        from ingot.train.preference import OddsRatio
-        from ingot.train.terms import CrossEntropy
+        from ingot.train.losses.preference import OddsRatio
+        from ingot.train.losses.terms import CrossEntropy
 
         return [CrossEntropy(), OddsRatio(self.beta)]

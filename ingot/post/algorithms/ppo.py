@@ -2,7 +2,7 @@
 
     reward_t = −β (log π_old − log ref),  plus the answer's reward at its last token
     δ_t = reward_t + γ V_{t+1} − V_t,     A_t = δ_t + γ λ A_{t+1},     G_t = A_t + V_t     (γ = λ = 1)
-    loss = −Σ_t min( r A, clip(r, 1 ± 0.2) A ) / tokens  +  value_weight · critic's loss (train/value_loss.py)
+    loss = −Σ_t min( r A, clip(r, 1 ± 0.2) A ) / tokens  +  value_weight · critic's loss (train/losses/value_loss.py)
 
 A is normalised over the batch's sampled tokens after G is taken. The critic is one linear row on the policy's last hidden state
 (head `value`): it costs no second model, and its gradient reaches the layers below it. verl lets a value move by 0.5, SkyRL and
@@ -22,7 +22,7 @@ from ingot.post.rollouts.policy_optimization import Clipped, spread_metrics, tok
 
 if TYPE_CHECKING:
     from ingot.model.transformer import Transformer
-    from ingot.train.terms import LossTerm
+    from ingot.train.losses.terms import LossTerm
 
 
 class Ppo(Clipped):
@@ -70,6 +70,6 @@ class Ppo(Clipped):
         return {"advantage": advantages, "return": returns, "old_value": values}, metrics
 
     def terms(self, model: Transformer, config: Any) -> list[LossTerm]:
-        from ingot.train.value_loss import ValueLoss
+        from ingot.train.losses.value_loss import ValueLoss
 
         return [*super().terms(model, config), ValueLoss(self.value_weight, self.value_clip, self.mean(config))]

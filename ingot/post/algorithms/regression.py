@@ -1,4 +1,4 @@
-"""Reward models from scores, such as those of a rubric: the mean of (r − score)² (train/reward.py)."""
+"""Reward models from scores, such as those of a rubric: the mean of (r − score)² (train/losses/reward.py)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from ingot.post.algorithm import RewardAlgorithm
 
 if TYPE_CHECKING:
     from ingot.model.transformer import Transformer
-    from ingot.train.terms import LossTerm
+    from ingot.train.losses.terms import LossTerm
 
 
 class Regression(RewardAlgorithm):
@@ -17,6 +17,6 @@ class Regression(RewardAlgorithm):
     paired: ClassVar[bool] = False
 
     def terms(self, model: Transformer, config: Any) -> list[LossTerm]:
-        from ingot.train.reward import Regression as Term
+        from ingot.train.losses.reward import Regression as Term
 
         return [Term()]

@@ -15,7 +15,7 @@ from pydantic import Field
 from ingot.post.rollouts.policy_optimization import GroupRelative
 
 if TYPE_CHECKING:
-    from ingot.train.surrogates import Surrogate
+    from ingot.train.losses.surrogates import Surrogate
 
 
 class Sapo(GroupRelative):
@@ -32,6 +32,6 @@ class Sapo(GroupRelative):
     )
 
     def surrogate(self) -> Surrogate:
-        from ingot.train.surrogates import SoftGate
+        from ingot.train.losses.surrogates import SoftGate
 
         return SoftGate(self.gate_positive, self.gate_negative)

@@ -16,7 +16,7 @@ from ingot.post.algorithm import PairAlgorithm
 
 if TYPE_CHECKING:
     from ingot.model.transformer import Transformer
-    from ingot.train.terms import LossTerm
+    from ingot.train.losses.terms import LossTerm
 
 
 class Simpo(PairAlgorithm):
@@ -28,6 +28,6 @@ class Simpo(PairAlgorithm):
     target_margin: float = Field(1.0, ge=0, description="γ: margin from which on a pair's loss falls below log 2")
 
     def terms(self, model: Transformer, config: Any) -> list[LossTerm]:
-        from ingot.train.preference import SimplePreference
+        from ingot.train.losses.preference import SimplePreference
 
         return [SimplePreference(self.beta, target_margin=self.target_margin)]

@@ -1,8 +1,8 @@
 """Distillation from the teacher's k likeliest tokens at every token of an answer.
 
 k numbers and not the vocabulary are all that has to be stored, or sent by a server. They are compared with the student's
-probabilities of the same tokens (train/divergence.py). With given answers alone (`on_policy: 0`) the stage asks the teacher once,
-keeps what it said, and trains without it.
+probabilities of the same tokens (train/losses/divergence.py). With given answers (`on_policy: 0`)
+the stage asks the teacher once, keeps what it said, and trains without it.
 
 Forward KL (β = 0) is the default: in the reverse direction the student can lower the loss by moving all of its probability off
 the k tokens, which the tail punishes only as a whole.
@@ -20,7 +20,7 @@ from ingot.post.algorithm import DivergenceAlgorithm
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from ingot.train.divergence import Divergence
+    from ingot.train.losses.divergence import Divergence
 
 
 class TopK(DivergenceAlgorithm):
@@ -40,6 +40,6 @@ class TopK(DivergenceAlgorithm):
         return self.k
 
     def divergence(self, heads: Mapping[str, Callable[[Tensor], Tensor]]) -> Divergence:
-        from ingot.train.divergence import TopKDivergence
+        from ingot.train.losses.divergence import TopKDivergence
 
         return TopKDivergence(beta=self.beta, tail=self.tail)

@@ -20,8 +20,8 @@ from ingot.tokens.packing import make_batch
 from ingot.train.batches import split_rows
 from ingot.train.config import TrainingConfig
 from ingot.train.device import choose_device, choose_frozen_precision
-from ingot.train.logprobs import score
-from ingot.train.terms import Wants
+from ingot.train.losses.logprobs import score
+from ingot.train.losses.terms import Wants
 from ingot.workspace.errors import ArtifactError
 
 REWARD_MODEL = "reward_model"

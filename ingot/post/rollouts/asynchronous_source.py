@@ -4,7 +4,7 @@
     samplers    play groups one after the other;  take new weights between two decoding steps
 
 The samples of a batch may come from several versions μ_v, none of them π. Everything else is that of rl_source.py: batches over
-several updates, algorithms, metrics. Corrections for the difference are the algorithm's (train/off_policy.py); by default
+several updates, algorithms, metrics. Corrections for the difference are the algorithm's (train/losses/off_policy.py); by default
 truncated importance sampling.
 
 Dynamic sampling takes group after group until the batch is full of tasks whose answers differ (OLMo 3's active sampling); as many

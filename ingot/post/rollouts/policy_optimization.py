@@ -1,4 +1,4 @@
-"""What the algorithms of RL share: the options of the loss (train/policy_gradient.py) and of the reward, mixed as they like.
+"""What the algorithms of RL share: the options of the loss (train/losses/policy_gradient.py) and of the reward, freely mixed.
 
 An algorithm is a set of defaults, those of its paper, and a rule for the advantage (`answer_advantages`, or `advantages` where it
 is one by token). So an option of one algorithm works with every other.
@@ -27,17 +27,17 @@ from ingot.workspace.config import Config
 
 if TYPE_CHECKING:
     from ingot.model.transformer import Transformer
-    from ingot.train.off_policy import Correction
-    from ingot.train.policy_gradient import Aggregation
-    from ingot.train.surrogates import Surrogate
-    from ingot.train.terms import LossTerm
+    from ingot.train.losses.off_policy import Correction
+    from ingot.train.losses.policy_gradient import Aggregation
+    from ingot.train.losses.surrogates import Surrogate
+    from ingot.train.losses.terms import LossTerm
 
 Deviation = Literal["sample", "population", "batch"]
 """Of the rewards of a group with n − 1 or n; of all advantages of the batch."""
 
 
 class ImportanceConfig(Config):
-    """The importance weight of the trainer's policy over the sampler's (train/off_policy.py)."""
+    """The importance weight of the trainer's policy over the sampler's (train/losses/off_policy.py)."""
 
     level: Literal["token", "product", "mean"] = Field(
         "token",
@@ -165,7 +165,7 @@ class PolicyOptimization(RlAlgorithm):
 
     def corrections(self) -> tuple[Correction, ...]:
         """The corrections for samples that π_old would not have drawn."""
-        from ingot.train.off_policy import Importance, SequenceMask
+        from ingot.train.losses.off_policy import Importance, SequenceMask
 
         made: list[Correction] = []
         if self.importance is not None:
@@ -176,12 +176,12 @@ class PolicyOptimization(RlAlgorithm):
 
     def mean(self, config: Any) -> Aggregation:
         """What the mean of the loss is over; `config` is the stage's."""
-        from ingot.train.policy_gradient import Aggregation
+        from ingot.train.losses.policy_gradient import Aggregation
 
         return Aggregation(self.aggregation, self.aggregation_length or config.max_new_tokens)
 
     def terms(self, model: Transformer, config: Any) -> list[LossTerm]:
-        from ingot.train.policy_gradient import PolicyGradient, ReferenceDivergence
+        from ingot.train.losses.policy_gradient import PolicyGradient, ReferenceDivergence
 
         own = "old_logprob" if config.updates_per_batch > 1 else None
         old = "sampled_logprob" if self.old_policy == "sampler" else own
@@ -206,7 +206,7 @@ class Clipped(PolicyOptimization):
     )
 
     def surrogate(self) -> Surrogate:
-        from ingot.train.surrogates import Clip
+        from ingot.train.losses.surrogates import Clip
 
         return Clip(self.clip_low, self.clip_high, self.dual_clip)
 

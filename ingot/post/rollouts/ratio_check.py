@@ -23,7 +23,7 @@ import torch
 
 from ingot.tokens.batch import TokenSequence
 from ingot.train.device import FLOAT8
-from ingot.train.policy_gradient import RATIOS, Aggregation
+from ingot.train.losses.policy_gradient import RATIOS, Aggregation
 
 RATIO_TOLERANCE = 0.02
 DIVERGENCE_TOLERANCE = {torch.float32: 1e-5, torch.bfloat16: 1e-2, FLOAT8: 0.25}  # KL(μ ‖ π) a token, by precision

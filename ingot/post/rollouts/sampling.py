@@ -51,9 +51,9 @@ from ingot.tokens.tokenizer import Tokenizer
 from ingot.train.batches import deal
 from ingot.train.device import FLOAT8, choose_device, choose_precision, choose_sampling_precision
 from ingot.train.float8 import float8_layers
+from ingot.train.losses.policy_gradient import TOKEN_MEAN, Aggregation
 from ingot.train.parallel.pipeline import make_passes
 from ingot.train.passes import Objective, Passes
-from ingot.train.policy_gradient import TOKEN_MEAN, Aggregation
 from ingot.train.reference import FrozenModel
 from ingot.train.source import Source
 from ingot.workspace.errors import CheckFailed
@@ -333,7 +333,7 @@ class SampledSource(Source):
             raise CheckFailed(
                 f"no loss term of {self.algorithm.algorithm} logs ratio_mean and sampler_divergence",
                 place=str(self.folder.path),
-                fix="let a term derive from PolicyGradient (train/policy_gradient.py), which logs them",
+                fix="let a term derive from PolicyGradient (train/losses/policy_gradient.py), which logs them",
             )
         if metrics.get("empty_step"):
             ratio_check.leave_out_means(metrics)

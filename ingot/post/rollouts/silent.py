@@ -22,7 +22,7 @@ from ingot.model.transformer import Transformer
 from ingot.post.algorithm import RlAlgorithm
 from ingot.post.rollouts.policy_optimization import PolicyOptimization
 from ingot.tokens.batch import TokenSequence
-from ingot.train.policy_gradient import Aggregation
+from ingot.train.losses.policy_gradient import Aggregation
 
 
 def learns_by_advantage_alone(algorithm: RlAlgorithm, model: Transformer) -> bool:

@@ -22,8 +22,8 @@ from ingot.tokens.batch import TokenSequence
 from ingot.tokens.packing import make_batch
 from ingot.tokens.respell import Respeller
 from ingot.train.batches import split_rows
-from ingot.train.gold import Shared
-from ingot.train.logprobs import Picked, run_model, score_states
+from ingot.train.losses.gold import Shared
+from ingot.train.losses.logprobs import Picked, run_model, score_states
 from ingot.workspace.errors import CheckFailed, RecipeError
 from ingot.workspace.stage import StageFolder
 

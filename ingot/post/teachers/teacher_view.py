@@ -112,7 +112,7 @@ def make_views(dialogue: Dialogue, respeller: Respeller | None) -> list[View]:
 
 
 def with_groups(sequence: TokenSequence, views: Sequence[View], first: int, last: bool) -> TokenSequence:
-    """The sequence with the streams and vectors of groups (train/gold.py); its views are numbered from `first`.
+    """The sequence with the streams and vectors of groups (train/losses/gold.py); its views are numbered from `first`.
 
     `last`: a group's distribution is that of its last token, else that of its first. A group with a token that is not learnt is
     left out.

@@ -17,8 +17,8 @@ from dataclasses import replace
 from ingot.model.context_parallel import ContextParallel
 from ingot.model.transformer import Transformer
 from ingot.tokens.batch import Batch
+from ingot.train.losses.terms import LossTerm
 from ingot.train.parallel.layout import Layout
-from ingot.train.terms import LossTerm
 from ingot.workspace.errors import RecipeError
 
 

@@ -23,14 +23,14 @@ from torch.distributed.tensor import DTensor
 from ingot.model.record import Record, RouterLoad
 from ingot.model.transformer import Transformer
 from ingot.tokens.batch import Batch
-from ingot.train.logprobs import run_model, score_states
+from ingot.train.losses.logprobs import run_model, score_states
+from ingot.train.losses.terms import NOTHING_MORE, Scored, Wants
+from ingot.train.losses.token_factors import TokenFactors
 from ingot.train.parallel.layout import AXES, Layout
 from ingot.train.parallel.shard import reduce_over_copies
 from ingot.train.parallel.stages import StagedTransformer
 from ingot.train.parallel.timetable import Action, timetable
 from ingot.train.passes import Objective, Passes, Sums
-from ingot.train.terms import NOTHING_MORE, Scored, Wants
-from ingot.train.token_factors import TokenFactors
 from ingot.workspace.errors import RecipeError
 
 

@@ -25,7 +25,7 @@ from ingot.kernels.cross_entropy import spread, summarise
 from ingot.model.linear import Embedding
 from ingot.model.order import local
 from ingot.model.transformer import Transformer
-from ingot.train.fused_head import cross_entropy_by
+from ingot.train.losses.fused_head import cross_entropy_by
 from ingot.train.parallel.ties import all_gather, enter, leave
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from ingot.post.algorithms.grpo import Grpo
-from ingot.train.surrogates import Surrogate
+from ingot.train.losses.surrogates import Surrogate
 
 
 @dataclass(frozen=True)

@@ -172,7 +172,7 @@ WITHOUT_OCCASION = {
     "exclude_solved": "no question of these is solved in every attempt: tests/post/curriculum/test_difficulty.py",
     "dynamic_sampling": "a batch of these has a group with both kinds of answers: tests/post/test_rl_source.py",
     "algorithm.truncated_factor": "no answer of these is right and cut off: tests/post/test_rl_source.py",
-    "algorithm.aggregation": "all answers of these are as long: tests/train/test_policy_gradient.py",
+    "algorithm.aggregation": "all answers of these are as long: tests/train/losses/test_policy_gradient.py",
     "suites.0.max_turns": "no task of these has tools: tests/evals/test_answer.py",
     "form": "of what suites can be asked in, auto takes the same: tests/evals/test_options.py",
     "data": "where suites of published files look, which these are not: tests/test_cli_eval.py",

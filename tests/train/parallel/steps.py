@@ -24,12 +24,12 @@ from ingot.train.feed import Feed
 from ingot.train.freeze import freeze_others
 from ingot.train.gradients import clip_factor, gradient_norms, total_norm
 from ingot.train.lora import choose_spans, keep_rows, rows_optimizer, seed_dropout
+from ingot.train.losses.terms import CrossEntropy, LossTerm, MultiTokenPrediction, ZLoss
 from ingot.train.parallel.layout import make_layout
 from ingot.train.parallel.pipeline import make_passes
 from ingot.train.passes import Objective
 from ingot.train.prepare import prepare_model
 from ingot.train.source import Source
-from ingot.train.terms import CrossEntropy, LossTerm, MultiTokenPrediction, ZLoss
 from tests.train.parallel.models import fresh, uneven
 from tests.train.parallel.ranks import plain, run_ranks
 

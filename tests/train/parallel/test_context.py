@@ -20,13 +20,13 @@ from ingot.model.mixers.attend_flex import block_mask
 from ingot.model.mixers.mask import Mask
 from ingot.model.order import orders, whole
 from ingot.model.record import Record
+from ingot.train.losses.preference import Preference
+from ingot.train.losses.terms import CrossEntropy
 from ingot.train.parallel.config import MeshConfig
 from ingot.train.parallel.context import make_context_parallel
 from ingot.train.parallel.layout import make_layout
 from ingot.train.parallel.shard import shard_model
 from ingot.train.parallel.tensor import apply_tensor_parallel
-from ingot.train.preference import Preference
-from ingot.train.terms import CrossEntropy
 from ingot.workspace.errors import RecipeError
 from tests.slow import slow
 from tests.train.parallel.models import DENSE, MLA, MOE, shape, sparse, two_choices, uneven

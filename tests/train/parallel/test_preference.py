@@ -17,10 +17,10 @@ from ingot.optim.build import make_optimizer
 from ingot.post.pairs.pair import PairSource
 from ingot.tokens.batch import TokenSequence
 from ingot.train.feed import Feed
+from ingot.train.losses.preference import Preference
 from ingot.train.parallel.layout import make_layout
 from ingot.train.parallel.pipeline import make_passes
 from ingot.train.passes import Objective
-from ingot.train.preference import Preference
 from ingot.train.prepare import prepare_model
 from tests.train.parallel.models import DENSE, VOCABULARY, fresh, shape
 from tests.train.parallel.ranks import run_ranks

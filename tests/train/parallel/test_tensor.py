@@ -16,7 +16,7 @@ from ingot.model.config import ModelConfig
 from ingot.model.order import Order, in_model_order, in_ranks_order, local, orders, whole
 from ingot.model.transformer import Transformer
 from ingot.train import float8
-from ingot.train.fused_head import linear_cross_entropy
+from ingot.train.losses.fused_head import linear_cross_entropy
 from ingot.train.parallel.config import MeshConfig
 from ingot.train.parallel.layout import Layout, make_layout
 from ingot.train.parallel.shard import shard_model

@@ -10,11 +10,11 @@ import scipy.stats
 import torch
 from torch import Tensor
 
-from ingot.train.off_policy import Correction, Importance, Level, Probabilities, SequenceMask
-from ingot.train.policy_gradient import RATIOS, Aggregation, Estimator, PolicyGradient, ReferenceDivergence
-from ingot.train.surrogates import Clip, ClippedWeight, ProbabilityMask
-from ingot.train.terms import LossTerm, Scored
-from ingot.train.value_loss import ValueLoss
+from ingot.train.losses.off_policy import Correction, Importance, Level, Probabilities, SequenceMask
+from ingot.train.losses.policy_gradient import RATIOS, Aggregation, Estimator, PolicyGradient, ReferenceDivergence
+from ingot.train.losses.surrogates import Clip, ClippedWeight, ProbabilityMask
+from ingot.train.losses.terms import LossTerm, Scored
+from ingot.train.losses.value_loss import ValueLoss
 
 ARMS = 6
 

@@ -12,9 +12,9 @@ from torch import Tensor
 from ingot.model.transformer import Transformer
 from ingot.tokens.batch import Batch, TokenSequence
 from ingot.tokens.packing import make_batch
-from ingot.train import fused_head, logprobs
-from ingot.train.logprobs import score, scored_positions
-from ingot.train.terms import NOTHING_MORE, Wants
+from ingot.train.losses import fused_head, logprobs
+from ingot.train.losses.logprobs import score, scored_positions
+from ingot.train.losses.terms import NOTHING_MORE, Wants
 from tests.model.tiny import VOCABULARY, mixed_config, random_model, random_tokens
 
 

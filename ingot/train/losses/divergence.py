@@ -22,7 +22,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from ingot.train.terms import Distributions, LossTerm, Scored
+from ingot.train.losses.terms import Distributions, LossTerm, Scored
 
 NEVER = -1e4  # log-probability of an outcome that cannot be: its exponential is 0, and 0 · NEVER is a number
 MOST = -1e-7  # log-probability of all k tokens together, at most: something is left for the tail

@@ -10,8 +10,8 @@ import transformers
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from ingot.train import fused_head
-from ingot.train.fused_head import linear_cross_entropy, linear_logprobs
+from ingot.train.losses import fused_head
+from ingot.train.losses.fused_head import linear_cross_entropy, linear_logprobs
 
 TOKENS, WIDTH, VOCABULARY = 10, 6, 23
 EXACT = 1e-12

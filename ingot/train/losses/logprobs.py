@@ -27,10 +27,10 @@ from ingot.model.record import Record
 from ingot.model.transformer import Transformer
 from ingot.tokens.batch import Batch
 from ingot.tokens.metadata import whole_rows
-from ingot.train.fused_head import linear_cross_entropy, linear_logprobs
+from ingot.train.losses.fused_head import linear_cross_entropy, linear_logprobs
+from ingot.train.losses.terms import NOTHING_MORE, Ahead, Distributions, Scored, Wants
+from ingot.train.losses.token_factors import TokenFactors
 from ingot.train.parallel.context import split
-from ingot.train.terms import NOTHING_MORE, Ahead, Distributions, Scored, Wants
-from ingot.train.token_factors import TokenFactors
 
 CHUNK_LOGITS = 1 << 26  # logits held at once: 256 MiB in float32
 

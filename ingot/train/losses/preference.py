@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
-from ingot.train.terms import LossTerm, Scored
+from ingot.train.losses.terms import LossTerm, Scored
 from ingot.workspace.errors import CheckFailed
 
 WITH_REFERENCE = ("chosen", "rejected", "reference_logprob")

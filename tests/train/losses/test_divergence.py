@@ -16,11 +16,11 @@ from ingot.model.transformer import Transformer
 from ingot.tokens.batch import Batch
 from ingot.tokens.batch import TokenSequence as Text
 from ingot.tokens.packing import make_batch
-from ingot.train import logprobs
 from ingot.train.batches import Shapes, lengthen, padding_like, split_rows
-from ingot.train.divergence import STATES, Divergence, FullDivergence, TopKDivergence, generalised_jsd
-from ingot.train.logprobs import score
-from ingot.train.terms import Distributions, LossTerm, Scored, Wants
+from ingot.train.losses import logprobs
+from ingot.train.losses.divergence import STATES, Divergence, FullDivergence, TopKDivergence, generalised_jsd
+from ingot.train.losses.logprobs import score
+from ingot.train.losses.terms import Distributions, LossTerm, Scored, Wants
 from tests.model.tiny import VOCABULARY, config, mixed_config, random_model
 from tests.slow import first_fast
 from tests.train.toy import loss_and_gradients, stage_folder

@@ -27,9 +27,9 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from ingot.train.off_policy import LOG_RATIO_LIMIT, Correction, Level, Probabilities, ratio_at_level
-from ingot.train.surrogates import Clip, Surrogate
-from ingot.train.terms import LossTerm, Scored
+from ingot.train.losses.off_policy import LOG_RATIO_LIMIT, Correction, Level, Probabilities, ratio_at_level
+from ingot.train.losses.surrogates import Clip, Surrogate
+from ingot.train.losses.terms import LossTerm, Scored
 
 Over = Literal["token", "sequence", "group", "constant"]
 RATIOS = {  # of π/μ, as metrics: how far tokens are from where they were sampled

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ingot.train.terms import LossTerm
+from ingot.train.losses.terms import LossTerm
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn.functional import logsigmoid
 
 from ingot.model.transformer import REWARD_HEAD
-from ingot.train.terms import LossTerm, Scored
+from ingot.train.losses.terms import LossTerm, Scored
 from ingot.workspace.errors import CheckFailed
 
 

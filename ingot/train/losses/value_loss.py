@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 
 from ingot.model.transformer import VALUE_HEAD
-from ingot.train.policy_gradient import TOKEN_MEAN, Aggregation
-from ingot.train.terms import LossTerm, Scored
+from ingot.train.losses.policy_gradient import TOKEN_MEAN, Aggregation
+from ingot.train.losses.terms import LossTerm, Scored
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ingot.model.transformer import Transformer
 from ingot.train.config import LanguageConfig
-from ingot.train.terms import CrossEntropy, LossTerm, MultiTokenPrediction, ZLoss
+from ingot.train.losses.terms import CrossEntropy, LossTerm, MultiTokenPrediction, ZLoss
 
 
 def language_terms(model: Transformer, config: LanguageConfig) -> list[LossTerm]:

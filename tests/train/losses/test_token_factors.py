@@ -14,15 +14,15 @@ from ingot.model.transformer import Transformer
 from ingot.tokens import metadata
 from ingot.tokens.batch import Batch
 from ingot.tokens.metadata import with_metadata
-from ingot.train import fused_head
-from ingot.train.logprobs import score
+from ingot.train.losses import fused_head
+from ingot.train.losses.logprobs import score
+from ingot.train.losses.policy_gradient import PolicyGradient, ReferenceDivergence
+from ingot.train.losses.preference import Preference
+from ingot.train.losses.terms import CrossEntropy, LossTerm, MultiTokenPrediction, ZLoss
+from ingot.train.losses.token_factors import TokenFactors, has_token_factors
 from ingot.train.passes import Objective, Sums
-from ingot.train.policy_gradient import PolicyGradient, ReferenceDivergence
-from ingot.train.preference import Preference
-from ingot.train.terms import CrossEntropy, LossTerm, MultiTokenPrediction, ZLoss
-from ingot.train.token_factors import TokenFactors, has_token_factors
 from tests.model.tiny import VOCABULARY, config, random_model
-from tests.train.test_language import documents, packed
+from tests.train.losses.test_language import documents, packed
 
 ALL: tuple[LossTerm, ...] = (
     CrossEntropy(coefficient=0.9),

@@ -30,8 +30,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from ingot.train.divergence import STATES, Divergence, generalised_jsd
-from ingot.train.terms import Distributions
+from ingot.train.losses.divergence import STATES, Divergence, generalised_jsd
+from ingot.train.losses.terms import Distributions
 
 REST, STUDENT_REST = "teacher_rest", "student_rest"
 

@@ -17,10 +17,10 @@ from ingot.tokens.alignment import align
 from ingot.tokens.batch import Batch, TokenSequence
 from ingot.tokens.metadata import with_metadata
 from ingot.tokens.packing import make_batch
-from ingot.train import logprobs
 from ingot.train.batches import lengthen, padding_like, split_rows
-from ingot.train.divergence import STATES, FullDivergence
-from ingot.train.gold import REST, GoldDivergence, Shared, sorted_distance
+from ingot.train.losses import logprobs
+from ingot.train.losses.divergence import STATES, FullDivergence
+from ingot.train.losses.gold import REST, GoldDivergence, Shared, sorted_distance
 from tests.model.tiny import VOCABULARY, config, mixed_config, random_model
 from tests.train.toy import loss_and_gradients, stage_folder
 

@@ -1,0 +1,1 @@
+"""The losses: terms, the scores they read, and the fused head."""
