@@ -110,7 +110,7 @@ class EvalConfig(Config):
         if self.thinking != "task":
             if self.form == "text":
                 raise ValueError("thinking: a plain text has none; leave it out, or write form: chat")
-            if not any(suite.thinks for suite in self.suites):
+            if not any(suite.can_think for suite in self.suites):
                 raise ValueError(f"thinking: {names}: none of them lets the model think; leave it out")
         return self
 

@@ -97,7 +97,7 @@ def measure(
 
 def _thinks(suite: Suite, subject: Subject) -> bool:
     """Whether the model can think before it answers this suite."""
-    return suite.thinks and (subject.form == "chat" or "text" not in suite.forms)
+    return suite.can_think and (subject.form == "chat" or "text" not in suite.forms)
 
 
 def _named(measured: Measured, suite: Suite, mode: str) -> Measured:

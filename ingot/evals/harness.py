@@ -18,6 +18,7 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,7 @@ SEED, FEW_SHOT_SEED = 0, 1234  # of the harness: Python's generator; few-shot sa
 JACKKNIFE_GROUPS = 100  # aggregations are called once for each
 DEFAULT_MAX_TOKENS = 256
 NO_FILTER = "none"
+INCLUDES = 10  # task files that include one another
 
 
 @dataclass
@@ -78,14 +80,28 @@ def load_tasks(name: str, include_path: str | None, shots: int | None) -> Loaded
 
 
 def task_file(name: str, include_path: str | None) -> Path | None:
-    """The file of a task; one in a folder of one's own comes first."""
-    import lm_eval.tasks
-
+    """Find the file of a task; one in a folder of one's own comes first. The harness is not imported, which takes seconds."""
+    harness = find_spec("lm_eval")
+    folders = [Path(include_path)] if include_path else []
+    folders += [Path(each) / "tasks" for each in (harness and harness.submodule_search_locations) or ()]
     line = re.compile(rf"^task:[ \t]*(['\"]?){re.escape(name)}\1[ \t]*$", re.MULTILINE)
-    for folder in (*([Path(include_path)] if include_path else []), Path(lm_eval.tasks.__file__).parent):
+    for folder in folders:
         for file in sorted(folder.rglob("*.yaml")):
             if line.search(file.read_text(encoding="utf-8")):
                 return file
+    return None
+
+
+def output_type(file: Path) -> str | None:
+    """Read from a task's file, or from those it includes, what the task asks for (loglikelihood_rolling: whole texts)."""
+    for _ in range(INCLUDES):
+        text = file.read_text(encoding="utf-8")
+        if found := re.search(r"^output_type:[ \t]*['\"]?(\w+)", text, re.MULTILINE):
+            return found[1]
+        included = re.search(r"^include:[ \t]*['\"]?(.+?)['\"]?[ \t]*$", text, re.MULTILINE)
+        if included is None or not (file.parent / included[1]).is_file():
+            return None
+        file = file.parent / included[1]
     return None
 
 

@@ -153,6 +153,11 @@ class Suite(Kind):
         True, description="false: a suite that decisions are made by; its scores do not prove what was decided"
     )
 
+    @property
+    def can_think(self) -> bool:
+        """`thinks`, where it depends on the options."""
+        return self.thinks
+
     @abstractmethod
     def measure(self, subject: Subject) -> Measuring | Measured:
         """Measure the model."""

@@ -111,6 +111,20 @@ def test_some_suite_takes_them() -> None:
     assert EvalConfig.model_validate({"form": "text", "suites": ["mmlu", "text_bits"]}).form == "text"
 
 
+def test_a_task_of_the_harness_that_reads_whole_texts_lets_no_model_think(tmp_path: Path) -> None:
+    """Read from its file and those it includes, before anything is loaded; beside another suite it is measured once."""
+    (tmp_path / "base.yaml").write_text("output_type: loglikelihood_rolling\ndataset_path: json\n")
+    (tmp_path / "mine.yaml").write_text("include: base.yaml\ntask: texts\n")
+    (tmp_path / "other.yaml").write_text("include: mine.yaml\ntask: answers\noutput_type: generate_until\n")
+    texts, answers = (
+        {"suite": "lm_eval", "task": name, "include_path": str(tmp_path)} for name in ("texts", "answers")
+    )
+    with pytest.raises(ValueError, match="thinking: lm_eval: none of them lets the model think; leave it out"):
+        EvalConfig.model_validate({"thinking": "on", "suites": [texts]})
+    mixed = EvalConfig.model_validate({"thinking": "both", "suites": [{**texts, "name": "texts"}, answers, "mmlu"]})
+    assert [suite.can_think for suite in mixed.suites] == [False, True, True]
+
+
 CONVERSATIONS = {
     *("bfcl", "bfcl_multi_turn", "instruction_hierarchy", "mrcr", "mt_bench", "multi_turn_instructions"),
     *("preferences", "puzzles", "sycophancy", "tasks", "tau"),

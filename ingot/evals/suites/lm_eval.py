@@ -16,7 +16,17 @@ from pydantic import Field
 
 from ingot.evals.choices import KEPT_SAMPLES
 from ingot.evals.file_suite import fingerprint_of
-from ingot.evals.harness import Loaded, Scored, build, load_tasks, requests_of, response_of, score
+from ingot.evals.harness import (
+    Loaded,
+    Scored,
+    build,
+    load_tasks,
+    output_type,
+    requests_of,
+    response_of,
+    score,
+    task_file,
+)
 from ingot.evals.request import Passage
 from ingot.evals.scores import Metric, metric_of_units
 from ingot.evals.suite import Measured, Measuring, Subject, Suite
@@ -31,6 +41,12 @@ class LmEval(Suite):
     shots: int | None = Field(None, ge=0, description="worked examples, where the task does not fix them")
     limit: int | None = Field(None, ge=1, description="only the first rows of each task, so many")
     subset: str = Field("", description="only the rows of this file, which `ingot eval subset` makes, of a single task")
+
+    @property
+    def can_think(self) -> bool:
+        """False for a task that reads whole texts. What a group or a tag asks is known when the harness has loaded it."""
+        file = task_file(self.task, self.include_path)
+        return file is None or output_type(file) != "loglikelihood_rolling"
 
     def measure(self, subject: Subject) -> Measuring:
         """Ask what the tasks ask, and let them score the answers."""
@@ -48,7 +64,7 @@ class LmEval(Suite):
         ]
         if subject.thinking is not None and all(isinstance(request, Passage) for _, request in asked):
             raise RecipeError(
-                "the task reads whole texts and lets no model think",
+                "its tasks read whole texts and let no model think",
                 place=f"lm_eval:{self.task}",
                 fix="measure it in an eval of its own, without `thinking`",
             )
