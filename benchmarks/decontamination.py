@@ -19,8 +19,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # to be run as 
 
 from benchmarks.leaks import Sample, against, labelled_set
 from ingot.data.apply import apply
-from ingot.data.decontaminate.evals import evals
 from ingot.data.steps.decontaminate import DecontaminateStep
+from ingot.data.steps.decontaminate.evals import evals
 
 Flags = list[bool]
 Filter = Callable[[list[str]], Flags]

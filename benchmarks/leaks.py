@@ -22,8 +22,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from ingot.data.decontaminate.evals import Eval, evals
 from ingot.data.steps.decontaminate import DecontaminateStep
+from ingot.data.steps.decontaminate.evals import Eval, evals
 
 Label = Literal["leak", "clean", "variant"]
 

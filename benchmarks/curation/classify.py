@@ -11,9 +11,9 @@ import numpy as np
 import pyarrow
 
 from benchmarks.curation.measure import compare, note, rate, row, sample_of
-from ingot.data.classify.config import TrainConfig
-from ingot.data.classify.train import train
 from ingot.data.step import PerDocument, Step
+from ingot.data.steps.classify.config import TrainConfig
+from ingot.data.steps.classify.train import train
 from ingot.data.steps.code_language import CodeLanguageStep
 from ingot.data.steps.code_rules import CodeRulesStep
 from ingot.data.steps.english import EnglishStep

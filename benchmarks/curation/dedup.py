@@ -20,12 +20,12 @@ import pyarrow
 import pyarrow.parquet
 
 from benchmarks.curation.measure import compare, note, rate, row, sample_of
-from ingot.data.dedup.minhash import shingles_of, signatures_of
 from ingot.data.engine.shard import Shard
 from ingot.data.engine.work import Work
 from ingot.data.step import AcrossDocuments, Step
 from ingot.data.steps.exact_dedup import ExactDedupStep
 from ingot.data.steps.near_dedup import NearDedupStep
+from ingot.data.steps.near_dedup.minhash import shingles_of, signatures_of
 from ingot.data.text.texts import Texts
 
 SHARD_BYTES = 32_000_000

@@ -56,10 +56,10 @@ def train_command(
     """Train on labelled files (jsonl, jsonl.gz, parquet, csv, txt), write a folder, report on held-out texts."""
     from pydantic import ValidationError
 
-    from ingot.data.classify.config import TrainConfig
-    from ingot.data.classify.labelled import read_labelled, read_texts
-    from ingot.data.classify.report import as_lines
-    from ingot.data.classify.train import train_and_report
+    from ingot.data.steps.classify.config import TrainConfig
+    from ingot.data.steps.classify.labelled import read_labelled, read_texts
+    from ingot.data.steps.classify.report import as_lines
+    from ingot.data.steps.classify.train import train_and_report
 
     if not labelled:
         refuse_given(context, ("label",), "without --labelled")
@@ -104,8 +104,8 @@ def score_command(
     text: Annotated[str, typer.Option("--text", help="Column of the text.")] = "text",
 ) -> None:
     """Print the class probabilities of every text, one JSON object per line."""
-    from ingot.data.classify.labelled import read_texts
-    from ingot.data.classify.store import load_model
+    from ingot.data.steps.classify.labelled import read_texts
+    from ingot.data.steps.classify.store import load_model
     from ingot.data.text.texts import Texts
 
     classifier = load_model(model)

@@ -17,7 +17,7 @@ from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from ingot.data.decontaminate.evals import NAMES
+from ingot.data.steps.decontaminate.evals import NAMES
 from ingot.evals.file_suite import FileSuite
 from ingot.evals.scores import Metric
 from ingot.evals.suite import Measured, Subject, Suite

@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from ingot.data.upsample.mixture import EPOCHS, fit_mixture
 from ingot.planner.check import Check
+from ingot.planner.mixture_weights import EPOCHS, fit_mixture
 from ingot.recipe.recipe import FromPath, FromStage, Recipe, RecipeStage
 from ingot.recipe.work import StageWork
 from ingot.tokens.loader import MixtureLoader

@@ -10,8 +10,8 @@ from typing import ClassVar
 import pytest
 
 from ingot.data.apply import apply
-from ingot.data.decontaminate.report import eval_report
 from ingot.data.steps.decontaminate import DecontaminateStep
+from ingot.data.steps.decontaminate.report import eval_report
 from ingot.evals.contamination import leaked_rows, parts_of, with_parts
 from ingot.evals.file_suite import FileSuite
 from ingot.evals.scores import metric_of_units

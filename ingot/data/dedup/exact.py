@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ingot.data.dedup import keep
-from ingot.data.dedup.clusters import choose, write_member_columns
-from ingot.data.dedup.hashing import first_equal, hash_spans
+from ingot.data import keep
+from ingot.data.clusters import choose, write_member_columns
 from ingot.data.engine.exchange import (
     RECORDS,
     Partition,
@@ -32,6 +31,7 @@ from ingot.data.engine.work import Work
 from ingot.data.native import Hashes
 from ingot.data.step import Rule
 from ingot.data.steps.exact_dedup import ExactDedupStep
+from ingot.data.text.hashing import first_equal, hash_spans
 from ingot.data.text.texts import Texts
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ingot.data.dedup import keep
+from ingot.data import keep
 from ingot.data.engine.exchange import RECORDS, Partition, ShardPartition, rows_of, write_partitioned
 from ingot.data.engine.shard import COLUMNS, Shard, write_columns
 from ingot.data.native import Offsets

@@ -32,7 +32,7 @@ def english_scores(counts: NDArray[np.int64]) -> NDArray[np.float64]:
     """0 (not English) to 1, from the counts of profile.py."""
     import numpy as np
 
-    from ingot.data.classify.profile import DISTINCT, FUNCTION_WORDS, LATIN, LETTERS, WORDS
+    from ingot.data.text.profile import DISTINCT, FUNCTION_WORDS, LATIN, LETTERS, WORDS
 
     columns = counts.astype(np.float64).T
     share = columns[FUNCTION_WORDS] / np.maximum(columns[WORDS], 1)
@@ -54,7 +54,7 @@ class EnglishStep(PerText):
 
     def measure(self, texts: Texts) -> dict[str, Any]:
 
-        from ingot.data.classify.profile import profile
+        from ingot.data.text.profile import profile
 
         return {"english": english_scores(profile(texts))}
 

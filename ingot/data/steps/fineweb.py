@@ -55,9 +55,9 @@ class FineWebStep(PerText):
 
         from ingot.data.rules.gopher_quality import per
         from ingot.data.rules.kernels import look_at_lines
-        from ingot.data.rules.repeats import seen_before
         from ingot.data.text.characters import character_flags
         from ingot.data.text.lines import lines_of
+        from ingot.data.text.repeats import seen_before
         from ingot.data.text.words import words_of
 
         every = lines_of(texts)

@@ -91,8 +91,8 @@ class GopherRepetitionStep(PerText):
     def measure(self, texts: Texts) -> dict[str, Any]:
 
         from ingot.data.rules.gopher_quality import per
-        from ingot.data.rules.repeats import ngram_characters, seen_before
         from ingot.data.text.lines import blocks_of, lines_of, paragraphs_of
+        from ingot.data.text.repeats import ngram_characters, seen_before
         from ingot.data.text.words import words_of
 
         union = self.counting == "datamap"

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field
 
-from ingot.data.classify.config import fingerprint_of
 from ingot.data.step import PerDocument, Rule, at_least, numbers
+from ingot.data.steps.classify.config import fingerprint_of
 from ingot.workspace.errors import IngotError
 from ingot.workspace.packages import install_extra
 
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
     import pyarrow
     from numpy.typing import NDArray
 
-    from ingot.data.classify.linear import LinearModel
+    from ingot.data.steps.classify.linear import LinearModel
     from ingot.data.text.texts import Texts
 
 
 @lru_cache(maxsize=2)
 def language_model(path: str | None) -> LinearModel:
     """The model at `path`, or the bundled one; read once a process."""
-    from ingot.data.classify.store import read_fasttext
+    from ingot.data.steps.classify.store import read_fasttext
 
     if path is not None:
         return read_fasttext(Path(path))

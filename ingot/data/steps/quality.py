@@ -50,7 +50,7 @@ def prose_quality(counts: NDArray[np.int64]) -> Numbers:
     """The score of prose, from the counts of profile.py."""
     import numpy as np
 
-    from ingot.data.classify.profile import ENDED, FUNCTION_WORDS, LETTERS, LINES, VISIBLE, WORDS
+    from ingot.data.text.profile import ENDED, FUNCTION_WORDS, LETTERS, LINES, VISIBLE, WORDS
 
     columns = counts.astype(np.float64).T
     words = np.maximum(columns[WORDS], 1)
@@ -67,7 +67,7 @@ def code_quality(counts: NDArray[np.int64]) -> Numbers:
     """The score of code, from the counts of profile.py."""
     import numpy as np
 
-    from ingot.data.classify.profile import CHARACTERS, EXPLAINED, LETTERS, LINES, SHORT, VISIBLE
+    from ingot.data.text.profile import CHARACTERS, EXPLAINED, LETTERS, LINES, SHORT, VISIBLE
 
     columns = counts.astype(np.float64).T
     parts = (
@@ -98,7 +98,7 @@ class QualityStep(PerDocument):
         import pyarrow
         import pyarrow.compute
 
-        from ingot.data.classify.profile import profile
+        from ingot.data.text.profile import profile
         from ingot.data.text.texts import Texts
 
         counts = profile(Texts.of(documents.column("text")))

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field, model_validator
 
-from ingot.data.classify.config import fingerprint_of, model_fingerprints
 from ingot.data.step import PerDocument, Rule, at_most, numbers
+from ingot.data.steps.classify.config import fingerprint_of, model_fingerprints
 from ingot.workspace.config import Config
 from ingot.workspace.errors import DataError
 
@@ -136,9 +136,9 @@ class SafetyStep(PerDocument):
         import numpy as np
         import pyarrow
 
-        from ingot.data.classify.store import load_model
         from ingot.data.classify.terms import count_terms
         from ingot.data.steps.classify import label_number
+        from ingot.data.steps.classify.store import load_model
         from ingot.data.text.texts import Texts
 
         texts = documents.column("text").fill_null("")

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 
 from pydantic import Field, model_validator
 
-from ingot.data.dedup.config import KeepConfig
+from ingot.data.keep import KeepConfig
 from ingot.data.step import Rule, numbers
 from ingot.workspace.config import content_hash
 from ingot.workspace.files import fingerprint

@@ -14,8 +14,8 @@ from ingot.data.engine.shard import COLUMNS, Shard, write_columns
 from ingot.data.native import hash_each
 from ingot.data.step import numbers
 from ingot.data.steps.upsample import UpsampleStep
+from ingot.data.steps.upsample.curve import Curve, solve
 from ingot.data.text.texts import Texts
-from ingot.data.upsample.curve import Curve, solve
 from ingot.workspace.config import content_hash
 from ingot.workspace.errors import DataError
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 
-from ingot.data.classify.profile import ENGLISH
+from ingot.data.text.profile import ENGLISH
 
 FUNCTION_WORDS = frozenset(ENGLISH)
 WORD = re.compile(r"[^\W\d_]+")

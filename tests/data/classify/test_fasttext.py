@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ingot.data.classify.store import huffman_tree, read_fasttext
+from ingot.data.steps.classify.store import huffman_tree, read_fasttext
 from ingot.data.text.texts import Texts
 
 MODELS = Path(__file__).parent / "fasttext_models"

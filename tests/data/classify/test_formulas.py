@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ingot.data.classify.profile import profile
 from ingot.data.steps.english import english_scores
 from ingot.data.steps.quality import code_quality, prose_quality
 from ingot.data.steps.split import code_line_shares
+from ingot.data.text.profile import profile
 from ingot.data.text.texts import Texts
 from tests.data.classify import oracle
 

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 from ingot.data.apply import apply
-from ingot.data.classify.config import TrainConfig
-from ingot.data.classify.features import hash_of
-from ingot.data.classify.report import area_under_curve, report, threshold_at
-from ingot.data.classify.store import load_model
-from ingot.data.classify.train import held_out, train, train_and_report
 from ingot.data.steps.classify import ClassifyStep
+from ingot.data.steps.classify.config import TrainConfig
+from ingot.data.steps.classify.features import hash_of
+from ingot.data.steps.classify.report import area_under_curve, report, threshold_at
+from ingot.data.steps.classify.store import load_model
+from ingot.data.steps.classify.train import held_out, train, train_and_report
 from ingot.data.text.texts import Texts
 from ingot.workspace.errors import DataError, RecipeError
 

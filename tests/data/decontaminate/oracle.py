@@ -9,7 +9,7 @@ import math
 from collections import Counter
 from dataclasses import dataclass
 
-from ingot.data.decontaminate.words import LETTER, WordRule, character_table
+from ingot.data.steps.decontaminate.words import LETTER, WordRule, character_table
 
 Tokens = list[str]
 EvalParts = tuple[Tokens, Tokens, Tokens]

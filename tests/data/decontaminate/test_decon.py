@@ -14,11 +14,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ingot.data.apply import apply
-from ingot.data.decontaminate.decon import adjusted, combined, required
-from ingot.data.decontaminate.decon_index import DeconIndex, build_index
-from ingot.data.decontaminate.decon_scan import EVAL, LEFT, RIGHT, clusters
-from ingot.data.decontaminate.tokens import tokens_of
 from ingot.data.steps.decontaminate import DecontaminateStep
+from ingot.data.steps.decontaminate.decon import adjusted, combined, required
+from ingot.data.steps.decontaminate.decon_index import DeconIndex, build_index
+from ingot.data.steps.decontaminate.decon_scan import EVAL, LEFT, RIGHT, clusters
+from ingot.data.steps.decontaminate.tokens import tokens_of
 from ingot.data.text.texts import Texts
 from ingot.workspace.errors import DataError
 
@@ -244,8 +244,8 @@ def assert_equal(
 ) -> int:
     from unittest.mock import patch
 
-    from ingot.data.decontaminate import decon_index as module
-    from ingot.data.decontaminate.evals import Eval
+    from ingot.data.steps.decontaminate import decon_index as module
+    from ingot.data.steps.decontaminate.evals import Eval
 
     unique = list(dict.fromkeys((tuple(q), tuple(a), tuple(p)) for q, a, p in evals))
     items = [Eval("s", str(n), " ".join(q), " ".join(a), " ".join(p)) for n, (q, a, p) in enumerate(unique)]

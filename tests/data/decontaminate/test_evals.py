@@ -15,10 +15,10 @@ import tiktoken
 from tokenizers import Tokenizer
 
 from ingot.data.apply import apply
-from ingot.data.decontaminate.evals import Eval, eval_texts, evals
-from ingot.data.decontaminate.report import eval_report, lines
-from ingot.data.decontaminate.tokens import PATTERNS, tokens_of
 from ingot.data.steps.decontaminate import DecontaminateStep, EvalFiles
+from ingot.data.steps.decontaminate.evals import Eval, eval_texts, evals
+from ingot.data.steps.decontaminate.report import eval_report, lines
+from ingot.data.steps.decontaminate.tokens import PATTERNS, tokens_of
 from ingot.data.text.texts import Texts
 from ingot.workspace.errors import DataError
 from tests.data.decontaminate.oracle import word_list

@@ -16,9 +16,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ingot.data.apply import apply
-from ingot.data.decontaminate.overlap import build_index, hits_of
-from ingot.data.decontaminate.words import word_spans, words_of
 from ingot.data.steps.decontaminate import DecontaminateStep
+from ingot.data.steps.decontaminate.overlap import build_index, hits_of
+from ingot.data.steps.decontaminate.words import word_spans, words_of
 from ingot.data.text.texts import Texts
 from ingot.workspace.errors import DataError
 from tests.data.decontaminate.oracle import word_list

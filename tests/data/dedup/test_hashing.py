@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ingot.data.dedup.exact import hash_texts
-from ingot.data.dedup.hashing import SEED_HIGH, SEED_LOW, first_equal, hash_spans
 from ingot.data.native import hash_span
+from ingot.data.text.hashing import SEED_HIGH, SEED_LOW, first_equal, hash_spans
 from ingot.data.text.texts import Texts
 
 TEXT = st.text(st.sampled_from("aAbB éÉ\t\n\u00a0\u3000ßЖж漢𝔸😀."), max_size=30)

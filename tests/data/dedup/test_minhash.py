@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ingot.data.dedup.clusters import components
-from ingot.data.dedup.minhash import band_keys, family, shingles_of, signatures_of, sorted_sets
-from ingot.data.dedup.verify import jaccard
+from ingot.data.clusters import components
 from ingot.data.native import Hashes
 from ingot.data.steps.near_dedup import NearDedupStep
+from ingot.data.steps.near_dedup.minhash import band_keys, family, shingles_of, signatures_of, sorted_sets
+from ingot.data.steps.near_dedup.verify import jaccard
 from ingot.data.text.texts import Texts
 
 STEP = NearDedupStep()

@@ -16,10 +16,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ingot.data.apply import apply
-from ingot.data.dedup import verify
 from ingot.data.engine.shard import Shard
 from ingot.data.engine.work import Work
-from ingot.data.steps.near_dedup import NearDedupStep
+from ingot.data.steps.near_dedup import NearDedupStep, verify
 from tests.data.dedup.reference import corpus, pair, shingles, similarity, words
 from tests.data.dedup.shards import run
 

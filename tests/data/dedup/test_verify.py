@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ingot.data.dedup import minhash, verify
 from ingot.data.native import Hashes
-from ingot.data.steps.near_dedup import NearDedupStep
+from ingot.data.steps.near_dedup import NearDedupStep, minhash, verify
 from tests.data.dedup.reference import similarity, words
 from tests.data.dedup.shards import run
 

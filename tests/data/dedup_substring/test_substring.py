@@ -16,13 +16,13 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from ingot.data.apply import apply
-from ingot.data.dedup.substring import echo_intervals
-from ingot.data.dedup.substring_anchors import find_anchors
-from ingot.data.dedup.substring_groups import contexts_of, strikes_of
-from ingot.data.dedup.substring_intervals import cover, cut, union
 from ingot.data.engine.shard import Shard
 from ingot.data.engine.work import Work
 from ingot.data.steps.substring_dedup import SubstringDedupStep
+from ingot.data.steps.substring_dedup.anchors import find_anchors
+from ingot.data.steps.substring_dedup.groups import contexts_of, strikes_of
+from ingot.data.steps.substring_dedup.intervals import cover, cut, union
+from ingot.data.steps.substring_dedup.tasks import echo_intervals
 from ingot.data.text.texts import Texts
 from tests.data.dedup_substring.oracle import deduplicated, intervals_of
 

@@ -13,11 +13,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ingot.data.classify.labelled import read_labelled
-from ingot.data.decontaminate.evals import evals
 from ingot.data.read.config import FilesSource
 from ingot.data.read.delimited import parsed_rows, table_form, table_rows
+from ingot.data.steps.classify.labelled import read_labelled
 from ingot.data.steps.decontaminate import DecontaminateStep
+from ingot.data.steps.decontaminate.evals import evals
 from ingot.envs.rows import read_rows
 from ingot.post.conversations.conversation_file import Reading, read_row
 from ingot.tokens.compare import read_texts

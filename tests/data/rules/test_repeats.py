@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ingot.data.apply import apply
-from ingot.data.rules.repeats import ngram_characters, seen_before
 from ingot.data.steps.gopher_repetition import GopherRepetitionStep
 from ingot.data.steps.repeated_ngrams import RepeatedNgramsStep
 from ingot.data.text.lines import lines_of
+from ingot.data.text.repeats import ngram_characters, seen_before
 from ingot.data.text.texts import Texts
 from ingot.data.text.words import words_of
 

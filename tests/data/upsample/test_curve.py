@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ingot.data.upsample.curve import POWERS, Curve, snapped, solve
+from ingot.data.steps.upsample.curve import POWERS, Curve, snapped, solve
 from ingot.workspace.errors import DataError
 
 integrate = pytest.importorskip("scipy.integrate")

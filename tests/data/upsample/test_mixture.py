@@ -7,7 +7,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from ingot.data.upsample.mixture import fit_mixture
+from ingot.planner.mixture_weights import fit_mixture
 from ingot.workspace.errors import RecipeError
 
 optimize = pytest.importorskip("scipy.optimize")

@@ -15,7 +15,7 @@ from ingot.data.apply import apply
 from ingot.data.engine.shard import Shard
 from ingot.data.engine.work import Work
 from ingot.data.steps.upsample import UpsampleStep
-from ingot.data.upsample.curve import solve
+from ingot.data.steps.upsample.curve import solve
 from ingot.workspace.errors import DataError
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from ingot.data.dedup.config import KEEP_DESCRIPTION, Keep, KeepConfig
+from ingot.data.keep import KEEP_DESCRIPTION, Keep, KeepConfig
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -74,11 +74,13 @@ class ExactDedupStep(KeepConfig):
         return ("text", "repeated_count", "repeated_share", "_repeated_spans")
 
     def annotate(self, shards: Sequence[Shard], work: Work) -> list[Path]:
-        from ingot.data.dedup import exact, lines
+        from ingot.data.dedup import exact
+        from ingot.data.steps.exact_dedup import lines
 
         return (exact if self.scope == "document" else lines).annotate(self, shards, work)
 
     def decide(self, columns: pyarrow.Table) -> list[Rule]:
-        from ingot.data.dedup import exact, lines
+        from ingot.data.dedup import exact
+        from ingot.data.steps.exact_dedup import lines
 
         return exact.decide(columns) if self.scope == "document" else lines.decide(self, columns)

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING
 
 from pydantic import Field
 
-from ingot.data.code.languages import (
+from ingot.data.step import PerDocument, Rule
+from ingot.data.steps.code_language.languages import (
     EXTENSIONS,
     FILE_NAMES,
     INTERPRETERS,
@@ -28,7 +29,6 @@ from ingot.data.code.languages import (
     WEAK,
     WEAK_SHARE,
 )
-from ingot.data.step import PerDocument, Rule
 
 if TYPE_CHECKING:
     import numpy as np

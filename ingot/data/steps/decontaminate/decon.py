@@ -32,9 +32,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ingot.data.decontaminate.counting import MATCHES, ShardItem, load_counts, save_counts
-from ingot.data.decontaminate.decon_index import DeconIndex
-from ingot.data.decontaminate.decon_scan import (
+from ingot.data.engine.shard import write_columns
+from ingot.data.step import Rule
+from ingot.data.steps.decontaminate import ANSWER_WEIGHT, PASSAGE_WEIGHT, QUESTION_WEIGHT
+from ingot.data.steps.decontaminate.counting import MATCHES, ShardItem, load_counts, save_counts
+from ingot.data.steps.decontaminate.decon_index import DeconIndex
+from ingot.data.steps.decontaminate.decon_scan import (
     ANSWER_END,
     ANSWER_START,
     DOCUMENT,
@@ -46,13 +49,10 @@ from ingot.data.decontaminate.decon_scan import (
     RIGHT,
     clusters,
 )
-from ingot.data.decontaminate.matches import Found, Span, columns, flat_matches, joined, rule
-from ingot.data.decontaminate.ngrams import scan
-from ingot.data.decontaminate.tokens import Tokens, tokens_of
-from ingot.data.decontaminate.words import word_spans
-from ingot.data.engine.shard import write_columns
-from ingot.data.step import Rule
-from ingot.data.steps.decontaminate import ANSWER_WEIGHT, PASSAGE_WEIGHT, QUESTION_WEIGHT
+from ingot.data.steps.decontaminate.matches import Found, Span, columns, flat_matches, joined, rule
+from ingot.data.steps.decontaminate.ngrams import scan
+from ingot.data.steps.decontaminate.tokens import Tokens, tokens_of
+from ingot.data.steps.decontaminate.words import word_spans
 from ingot.data.text.texts import Texts
 
 if TYPE_CHECKING:

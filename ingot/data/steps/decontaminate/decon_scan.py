@@ -25,11 +25,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ingot.data.decontaminate.decon_index import DeconIndex, Ints
-from ingot.data.decontaminate.ngrams import find, window_hash
-from ingot.data.decontaminate.tokens import Tokens
 from ingot.data.native import kernel, loop
 from ingot.data.steps.decontaminate import STORED_QUESTION_SHARE
+from ingot.data.steps.decontaminate.decon_index import DeconIndex, Ints
+from ingot.data.steps.decontaminate.ngrams import find, window_hash
+from ingot.data.steps.decontaminate.tokens import Tokens
 
 if TYPE_CHECKING:
     from ingot.data.steps.decontaminate import DecontaminateStep

@@ -22,13 +22,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ingot.data.dedup import keep
-from ingot.data.dedup.bands import CANDIDATE
-from ingot.data.dedup.clusters import MEMBER, choose, find, flatten, union
-from ingot.data.dedup.minhash import band_keys, blocks, shingles_of, signatures_of, sorted_sets
+from ingot.data import keep
+from ingot.data.clusters import MEMBER, choose, find, flatten, union
 from ingot.data.engine.exchange import RECORDS, Partition, ShardPartition, rows_of, write_partitioned
 from ingot.data.native import Hashes, Offsets, kernel
 from ingot.data.steps.near_dedup import NearDedupStep
+from ingot.data.steps.near_dedup.bands import CANDIDATE
+from ingot.data.steps.near_dedup.minhash import band_keys, blocks, shingles_of, signatures_of, sorted_sets
 from ingot.data.text.texts import Texts
 
 VERIFIED = np.dtype([*keep.FIELDS, ("component", "<i8"), ("shard", "<i8"), ("start", "<i8"), ("count", "<i8")])

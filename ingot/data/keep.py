@@ -12,18 +12,53 @@ Invariant: except for `first`, the order of the documents decides nothing as lon
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Literal, Self
 
 import numpy as np
+import pyarrow
+import pyarrow.compute as compute
 from numpy.typing import NDArray
+from pydantic import Field, model_validator
 
-from ingot.data.dedup.config import KeepConfig
 from ingot.data.native import Offsets, hash_each
+from ingot.data.step import AcrossDocuments
 from ingot.data.text.texts import Texts
 from ingot.workspace.errors import DataError
 
-if TYPE_CHECKING:
-    import pyarrow
+Keep = Literal["first", "longest", "newest", "best"]
+
+KEEP_DESCRIPTION = (
+    "which copy stays: `first` in the order of the documents, `longest` text, `newest` date, `best` quality. Among "
+    "equals the hash of the id decides, which prefers no source and does not depend on the order"
+)
+
+
+class KeepConfig(AcrossDocuments):
+    """A step that removes copies: the options that say which copy stays."""
+
+    keep: Keep = Field(default="longest", description=KEEP_DESCRIPTION)
+    keep_column: str | None = Field(
+        default=None,
+        description="column with the date (ISO 8601, a timestamp or a number) or the quality that `keep` compares; null: "
+        "`date` for `newest`, `quality` for `best`. A missing value loses",
+    )
+
+    @model_validator(mode="after")
+    def _compares_a_column(self) -> Self:
+        if self.keep not in ("newest", "best"):
+            self.refuse(
+                "keep_column", because=f"keep: {self.keep} compares no column; leave it out, or keep newest or best"
+            )
+        return self
+
+    def preference_column(self) -> str | None:
+        """The column that `keep` compares, if it compares one."""
+        return {"newest": self.keep_column or "date", "best": self.keep_column or "quality"}.get(self.keep)
+
+    def reads(self) -> tuple[str, ...]:
+        column = self.preference_column()
+        return tuple(dict.fromkeys((*super().reads(), "id", *([column] if column else []))))
+
 
 FIELDS = [("location", "<i8"), ("preference", "<f8"), ("tie", "<u8"), ("name", "<i8")]
 """What a record about a document carries so that `best_first` can order it; `name` names the cluster it leads."""
@@ -33,8 +68,6 @@ ID_SEED = np.uint64(1)
 
 def describe(records: NDArray[np.void], documents: pyarrow.Table, locations: Offsets, step: KeepConfig) -> None:
     """Fill in `FIELDS` of the records, one a document."""
-    import pyarrow
-
     ids = Texts.of(documents.column("id").cast(pyarrow.string()))
     hashes = hash_each(ids.data, ids.offsets, ID_SEED)
     records["location"] = locations
@@ -45,9 +78,6 @@ def describe(records: NDArray[np.void], documents: pyarrow.Table, locations: Off
 
 def preferences(documents: pyarrow.Table, step: KeepConfig) -> NDArray[np.float64]:
     """A number for each document: the higher, the sooner it stays."""
-    import pyarrow
-    import pyarrow.compute
-
     name = step.preference_column()
     if step.keep == "longest":
         return np.diff(Texts.of(documents.column("text")).offsets).astype(np.float64)
@@ -68,8 +98,6 @@ def preferences(documents: pyarrow.Table, step: KeepConfig) -> NDArray[np.float6
 
 def is_number(kind: pyarrow.DataType) -> bool:
     """Whether an Arrow type is an integer or a float."""
-    import pyarrow
-
     return bool(pyarrow.types.is_integer(kind) or pyarrow.types.is_floating(kind))
 
 
@@ -78,9 +106,6 @@ def dates(column: pyarrow.ChunkedArray, name: str) -> NDArray[np.float64]:
 
     The time zone is not looked at: to tell crawls apart, days are enough.
     """
-    import pyarrow
-    import pyarrow.compute as compute
-
     text = column.cast(pyarrow.string()).combine_chunks()
     is_date = compute.match_substring_regex(text, r"^\s*\d{4}(-?\d{2})?(-?\d{2})?([^0-9].*)?$").fill_null(False)
     if len(text) > text.null_count and not compute.any(is_date).as_py():

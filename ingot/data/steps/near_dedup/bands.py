@@ -18,13 +18,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ingot.data.dedup.clusters import components
-from ingot.data.dedup.hashing import first_equal
-from ingot.data.dedup.minhash import band_keys, blocks, shingles_of, signatures_of
+from ingot.data.clusters import components
 from ingot.data.engine.exchange import RECORDS, Partition, partition_by_hash, read_partition, write_partitioned
 from ingot.data.engine.shard import Shard
 from ingot.data.native import Offsets
 from ingot.data.steps.near_dedup import NearDedupStep
+from ingot.data.steps.near_dedup.minhash import band_keys, blocks, shingles_of, signatures_of
+from ingot.data.text.hashing import first_equal
 from ingot.data.text.texts import Texts
 
 BAND = np.dtype([("key", "<u8"), ("location", "<i8")])

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ingot.data.decontaminate.decon import guilty_matches
-from ingot.data.decontaminate.evals import eval_texts
-from ingot.data.decontaminate.matches import flat_matches
+from ingot.data.steps.decontaminate.decon import guilty_matches
+from ingot.data.steps.decontaminate.evals import eval_texts
+from ingot.data.steps.decontaminate.matches import flat_matches
 
 if TYPE_CHECKING:
     import pyarrow

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import Field, model_validator
 
-from ingot.data.dedup.config import KeepConfig
+from ingot.data.keep import KeepConfig
 from ingot.data.step import Report, Rule, numbers
 from ingot.workspace.files import fingerprint
 
@@ -114,11 +114,11 @@ class NearDedupStep(KeepConfig):
         ]
 
     def annotate(self, shards: Sequence[Shard], work: Work) -> list[Path]:
-        from ingot.data.dedup.bands import BAND, find_components, link_buckets, write_band_keys
-        from ingot.data.dedup.clusters import write_member_columns
-        from ingot.data.dedup.verify import SETS, verify_batch, write_sets
+        from ingot.data.clusters import write_member_columns
         from ingot.data.engine.exchange import partitions, partitions_for, shard_partitions
         from ingot.data.engine.shard import COLUMNS
+        from ingot.data.steps.near_dedup.bands import BAND, find_components, link_buckets, write_band_keys
+        from ingot.data.steps.near_dedup.verify import SETS, verify_batch, write_sets
 
         count = partitions_for(sum(shard.rows for shard in shards) * self.bands * BAND.itemsize)
         config = self.task_options()

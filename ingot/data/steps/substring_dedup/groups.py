@@ -18,8 +18,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from ingot.data.dedup.substring_anchors import BASE, ONE, Anchors, gram_bytes, grown
 from ingot.data.native import finish, kernel
+from ingot.data.steps.substring_dedup.anchors import BASE, ONE, Anchors, gram_bytes, grown
 from ingot.data.text.texts import Texts
 
 ORDER_BITS = 40

@@ -21,8 +21,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ingot.data.classify.config import TrainConfig
-from ingot.data.classify.features import (
+from ingot.data.native import Bytes, Marks, Offsets, Sizes, hash_each, kernel
+from ingot.data.steps.classify.config import TrainConfig
+from ingot.data.steps.classify.features import (
     CHUNK,
     END,
     MAX_WORD_NGRAMS,
@@ -30,10 +31,9 @@ from ingot.data.classify.features import (
     ngram_rows,
     subword_rows,
 )
-from ingot.data.classify.linear import LinearModel, frozen
-from ingot.data.classify.report import report
-from ingot.data.classify.store import bytes_as_texts, save_model
-from ingot.data.native import Bytes, Marks, Offsets, Sizes, hash_each, kernel
+from ingot.data.steps.classify.linear import LinearModel, frozen
+from ingot.data.steps.classify.report import report
+from ingot.data.steps.classify.store import bytes_as_texts, save_model
 from ingot.data.text.texts import Texts
 from ingot.workspace.errors import DataError
 

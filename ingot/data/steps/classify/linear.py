@@ -19,7 +19,7 @@ from typing import Literal, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from ingot.data.classify.features import fill_slots, mean_rows
+from ingot.data.steps.classify.features import fill_slots, mean_rows
 from ingot.data.text.texts import Texts
 
 Number = TypeVar("Number", bound=np.generic)

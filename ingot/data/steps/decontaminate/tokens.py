@@ -18,10 +18,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from ingot.data.decontaminate.words import PUNCTUATION, Words, words_of
-from ingot.data.dedup.hashing import first_equal
 from ingot.data.read.problem import Unreadable
 from ingot.data.read.streams import whole
+from ingot.data.steps.decontaminate.words import PUNCTUATION, Words, words_of
+from ingot.data.text.hashing import first_equal
 from ingot.data.text.texts import Texts
 from ingot.workspace.errors import DataError, IngotError
 from ingot.workspace.packages import pip_install

@@ -28,8 +28,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ingot.data.classify.features import LABEL_PREFIX
-from ingot.data.classify.linear import LinearModel, Loss
+from ingot.data.steps.classify.features import LABEL_PREFIX
+from ingot.data.steps.classify.linear import LinearModel, Loss
 from ingot.data.text.texts import Texts
 from ingot.workspace.errors import ArtifactError
 from ingot.workspace.files import atomic_folder, read_json, write_json

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ingot.data.dedup.substring_anchors import Anchors, find_anchors
-from ingot.data.dedup.substring_groups import ORDER_BITS, STRIKE, context_type, contexts_of, strikes_of
-from ingot.data.dedup.substring_intervals import Cut, Intervals, cover, cut, union
 from ingot.data.engine.exchange import RECORDS, Partition, ShardPartition, partition_by_hash, write_partitioned
 from ingot.data.engine.shard import COLUMNS, Shard, write_columns
+from ingot.data.steps.substring_dedup.anchors import Anchors, find_anchors
+from ingot.data.steps.substring_dedup.groups import ORDER_BITS, STRIKE, context_type, contexts_of, strikes_of
+from ingot.data.steps.substring_dedup.intervals import Cut, Intervals, cover, cut, union
 from ingot.data.text.texts import Texts
 from ingot.data.text.words import words_of
 

@@ -25,14 +25,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ingot.data.decontaminate.counting import MATCHES, ShardItem, corpus_weights, load_counts, save_counts
-from ingot.data.decontaminate.evals import eval_texts
-from ingot.data.decontaminate.matches import MOST_MATCHES, Found, columns, joined, rule
-from ingot.data.decontaminate.ngrams import Hits, NgramSet, all_windows, ngram_set, scan
-from ingot.data.decontaminate.words import word_spans, words_of
 from ingot.data.engine.shard import write_columns
 from ingot.data.native import loop
 from ingot.data.step import Rule
+from ingot.data.steps.decontaminate.counting import MATCHES, ShardItem, corpus_weights, load_counts, save_counts
+from ingot.data.steps.decontaminate.evals import eval_texts
+from ingot.data.steps.decontaminate.matches import MOST_MATCHES, Found, columns, joined, rule
+from ingot.data.steps.decontaminate.ngrams import Hits, NgramSet, all_windows, ngram_set, scan
+from ingot.data.steps.decontaminate.words import word_spans, words_of
 from ingot.data.text.texts import Texts
 from ingot.workspace.errors import DataError
 

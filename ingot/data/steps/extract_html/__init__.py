@@ -186,8 +186,8 @@ class ExtractHtmlStep(PerDocument):
     def _extract(self, raw: bytes) -> Extracted:
         import numpy as np
 
-        from ingot.data.extract.content import Page, TooMuch
-        from ingot.data.extract.nesting import depth_of
+        from ingot.data.steps.extract_html.content import Page, TooMuch
+        from ingot.data.steps.extract_html.nesting import depth_of
 
         page = raw.decode("utf-8", "ignore")  # a cut may fall into a character
         if depth_of(np.frombuffer(raw, np.uint8)) > self.max_depth:

@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ingot.data.decontaminate.counting import Counts, corpus_weights
-from ingot.data.decontaminate.evals import Eval, evals
-from ingot.data.decontaminate.ngrams import NgramSet, all_windows, ngram_set, unique_pairs
-from ingot.data.decontaminate.tokens import Tokens, is_space, tokens_of
+from ingot.data.steps.decontaminate.counting import Counts, corpus_weights
+from ingot.data.steps.decontaminate.evals import Eval, evals
+from ingot.data.steps.decontaminate.ngrams import NgramSet, all_windows, ngram_set, unique_pairs
+from ingot.data.steps.decontaminate.tokens import Tokens, is_space, tokens_of
 from ingot.data.text.texts import Texts
 from ingot.workspace.errors import DataError
 

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ingot.data.dedup import keep
+from ingot.data import keep
 from ingot.data.engine.exchange import ShardPartition, rows_of
 from ingot.data.engine.shard import COLUMNS, write_columns
 from ingot.data.native import Offsets, kernel

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from pydantic import Field, model_validator
 
-from ingot.data.classify.config import model_fingerprints
 from ingot.data.step import PerDocument, Rule, at_least, numbers
+from ingot.data.steps.classify.config import model_fingerprints
 from ingot.workspace.errors import RecipeError
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ class ClassifyStep(PerDocument):
         import numpy as np
         import pyarrow
 
-        from ingot.data.classify.store import load_model
+        from ingot.data.steps.classify.store import load_model
         from ingot.data.text.texts import Texts
 
         model = load_model(self.model)

@@ -70,10 +70,10 @@ class SubstringDedupStep(AcrossDocuments):
         return ("text", "substring_bytes", "substring_words", "_substring_spans")
 
     def annotate(self, shards: Sequence[Shard], work: Work) -> list[Path]:
-        from ingot.data.dedup.substring import SEEN, collect, find, rewrite, select_repeated, strike
-        from ingot.data.dedup.substring_groups import context_type
         from ingot.data.engine.exchange import partitions, partitions_for, shard_partitions
         from ingot.data.engine.shard import COLUMNS
+        from ingot.data.steps.substring_dedup.groups import context_type
+        from ingot.data.steps.substring_dedup.tasks import SEEN, collect, find, rewrite, select_repeated, strike
 
         length: dict[str, Any] = {"min_bytes": self.min_bytes}
 

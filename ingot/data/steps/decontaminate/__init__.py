@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 
     import pyarrow
 
-    from ingot.data.decontaminate.decon_index import DeconIndex
-    from ingot.data.decontaminate.overlap import OverlapIndex
     from ingot.data.engine.work import Work
+    from ingot.data.steps.decontaminate.decon_index import DeconIndex
+    from ingot.data.steps.decontaminate.overlap import OverlapIndex
 
 QUESTION_WEIGHT, ANSWER_WEIGHT, PASSAGE_WEIGHT = 0.7, 0.2, 0.1  # decon's, of an eval that has all three
 STORED_QUESTION_SHARE = 0.3  # matches with less of the question are not stored
@@ -201,7 +201,7 @@ class DecontaminateStep(Step):
         )
 
     def outside(self) -> dict[str, str]:
-        from ingot.data.decontaminate.evals import file_fingerprints
+        from ingot.data.steps.decontaminate.evals import file_fingerprints
 
         return file_fingerprints(self)
 
@@ -212,14 +212,14 @@ class DecontaminateStep(Step):
 
     @property
     def _mode(self) -> ModuleType:
-        from ingot.data.decontaminate import decon, overlap
+        from ingot.data.steps.decontaminate import decon, overlap
 
         return overlap if self.mode == "overlap" else decon
 
     @cached_property
     def index(self) -> OverlapIndex | DeconIndex:
         """The evals; built once in each process."""
-        from ingot.data.decontaminate import decon_index, overlap
+        from ingot.data.steps.decontaminate import decon_index, overlap
 
         return overlap.build_index(self) if self.mode == "overlap" else decon_index.build_index(self)
 
@@ -229,7 +229,7 @@ class DecontaminateStep(Step):
             from ingot.data.text.texts import Texts
 
             return self._mode.annotate(self.index, self, Texts.of(documents.column("text")))
-        from ingot.data.decontaminate.counting import count_and_match
+        from ingot.data.steps.decontaminate.counting import count_and_match
 
         return count_and_match(documents, work, self, self._mode.count_shard, self._mode.match_shard, self.version)
 
@@ -241,7 +241,7 @@ class DecontaminateStep(Step):
         return self.index.say()
 
     def report(self, tables: Iterable[pyarrow.Table]) -> Report:
-        from ingot.data.decontaminate.report import eval_report, lines
+        from ingot.data.steps.decontaminate.report import eval_report, lines
 
         found = eval_report(self, tables)
         return Report(found, lines(found))

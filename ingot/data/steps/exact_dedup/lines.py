@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ingot.data.dedup.hashing import first_equal, hash_spans
 from ingot.data.engine.exchange import (
     RECORDS,
     Partition,
@@ -36,6 +35,7 @@ from ingot.data.engine.work import Work
 from ingot.data.native import Bytes, Offsets, load_8, loop
 from ingot.data.step import Rule, numbers
 from ingot.data.steps.exact_dedup import ExactDedupStep
+from ingot.data.text.hashing import first_equal, hash_spans
 from ingot.data.text.texts import Texts
 
 if TYPE_CHECKING:
