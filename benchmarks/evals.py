@@ -70,7 +70,7 @@ def load(folder: Path, name: str) -> list[Any]:
 
 def score_of(name: str, tasks: Sequence[Any]) -> float:
     """The score over all rows, as lm-eval's tasks find it in the answers that their instances hold."""
-    from ingot.evals.harness import score
+    from ingot.evals.suites.lm_eval.harness import score
 
     found = [each for task in tasks for each in score(task) if each.metric == SCORES[name]]
     values = [value for each in found for value in each.values.values()]
@@ -116,14 +116,14 @@ def run_ours(options: argparse.Namespace, folder: Path) -> None:
     """Our contender: the engine of `ingot eval` answers the same requests; prints a JSON line."""
     import torch
 
-    from ingot.evals.answer import measure_together
+    from ingot.evals.bases.suite import Measured, Measuring, Subject
     from ingot.evals.config import EvalConfig
-    from ingot.evals.harness import requests_of, response_of
-    from ingot.evals.local import LocalAnswerer
-    from ingot.evals.memory import Memory, RememberingEngine
-    from ingot.evals.open_subject import load_local
-    from ingot.evals.request import Request
-    from ingot.evals.suite import Measured, Measuring, Subject
+    from ingot.evals.engine.answer import measure_together
+    from ingot.evals.engine.local import LocalAnswerer
+    from ingot.evals.engine.memory import Memory, RememberingEngine
+    from ingot.evals.engine.open_subject import load_local
+    from ingot.evals.engine.request import Request
+    from ingot.evals.suites.lm_eval.harness import requests_of, response_of
     from ingot.workspace.interrupt import StopSignal
 
     local = load_local(EvalConfig(device=options.device, max_tokens=2048), Path(options.model))

@@ -11,21 +11,21 @@ from typer.testing import CliRunner
 
 from ingot.cli.app import app
 from ingot.cli.eval import show_scores
-from ingot.evals.choices import Answered, Item, choice_metrics
-from ingot.evals.history import save_step
-from ingot.evals.request import Likely
-from ingot.evals.scores import load_scores, metric_of_units, save_scores
-from ingot.evals.suite import SUITES
+from ingot.evals.bases.choices import Answered, Item, choice_metrics
+from ingot.evals.bases.suite import SUITES
+from ingot.evals.engine.request import Likely
+from ingot.evals.scores.history import save_step
+from ingot.evals.scores.scores import load_scores, metric_of_units, save_scores
 from ingot.workspace.errors import IngotError, RecipeError
 from tests.evals.conftest import World, world  # noqa: F401
 from tests.post.making import checkpoint_of, tiny_model
 
 SUITE = '''"""Which of two words is likelier."""
 
-from ingot.evals.file_suite import FileSuite
-from ingot.evals.request import Likelihood, Question
-from ingot.evals.scores import metric_of_units
-from ingot.evals.suite import Measured
+from ingot.evals.bases.file_suite import FileSuite
+from ingot.evals.engine.request import Likelihood, Question
+from ingot.evals.scores.scores import metric_of_units
+from ingot.evals.bases.suite import Measured
 
 
 class Words(FileSuite):

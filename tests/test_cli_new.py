@@ -8,7 +8,7 @@ import pytest
 from pyarrow.parquet import read_table
 
 from ingot.cli.new import TEMPLATE, write_project
-from ingot.evals.scores import load_scores
+from ingot.evals.scores.scores import load_scores
 from ingot.recipe.flow import run_recipe
 from ingot.recipe.load import load_recipe
 from ingot.workspace.errors import RecipeError

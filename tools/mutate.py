@@ -70,12 +70,8 @@ ROOMS: dict[str, tuple[str, str]] = {
         "tests/checkpoints tests/train/saving",
     ),
     "statistics": (
-        "ingot/evals/statistics.py ingot/evals/compare.py ingot/evals/power.py ingot/evals/spread.py ingot/evals/signal.py"
-        " ingot/evals/verdict.py ingot/evals/ranking.py ingot/evals/length_control.py ingot/evals/scores.py"
-        " ingot/evals/subset.py ingot/evals/history.py",
-        "tests/evals/test_statistics.py tests/evals/test_compare.py tests/evals/test_signal.py tests/evals/test_verdict.py"
-        " tests/evals/suites/test_length_control.py tests/evals/test_subset.py tests/evals/test_history.py"
-        " tests/evals/test_table.py tests/evals/test_edges.py tests/lab/test_compare.py",
+        "ingot/evals/scores ingot/evals/verdict.py ingot/evals/bases/spread.py ingot/evals/suites/alpaca/length_control.py",
+        "tests/evals/scores tests/evals/test_verdict.py tests/evals/suites/test_length_control.py tests/lab/test_compare.py",
     ),
 }
 

@@ -24,7 +24,7 @@ from ingot.workspace.errors import RecipeError
 from ingot.workspace.runs import find_checkpoint
 
 if TYPE_CHECKING:
-    from ingot.evals.scores import Metric
+    from ingot.evals.scores.scores import Metric
     from ingot.recipe.flow import RunResult
 
 HARNESS = "lm_eval:"
@@ -159,8 +159,8 @@ def _run_name(model: str) -> str:
 @eval_app.command("list")
 def list_command(as_json: JsonOption = False) -> None:
     """List the suites: what each measures, and where its questions come from."""
-    from ingot.evals.file_suite import FileSuite
-    from ingot.evals.suite import SUITES
+    from ingot.evals.bases.file_suite import FileSuite
+    from ingot.evals.bases.suite import SUITES
 
     rows: list[dict[str, Any]] = [
         {
@@ -189,7 +189,7 @@ def _source(files: Sequence[str], data_sets: Sequence[str]) -> str:
 
 def show_run(result: RunResult) -> None:
     """The scores of a run's eval stages, and what to do next."""
-    from ingot.evals.scores import load_scores
+    from ingot.evals.scores.scores import load_scores
 
     for stage in result.stages:
         if stage.kind != "eval" or not (stage.folder / "scores").exists():  # of a recipe only some were asked for

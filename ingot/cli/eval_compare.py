@@ -35,7 +35,7 @@ WITH_TASKS = ("icl", "lm_eval")  # suites whose metrics have a task in their nam
 def compare_command(folders: FoldersArgument, as_json: JsonOption = False) -> None:
     """Compare models by their scores: differences from the first, how sure they are, and which questions changed."""
     from ingot.cli.show_compare import show_comparison
-    from ingot.evals.compare import compare
+    from ingot.evals.scores.compare import compare
 
     comparison = compare([find_scores(folder) for folder in folders])
     print_json(comparison.as_json()) if as_json else show_comparison(comparison)
@@ -52,7 +52,7 @@ def subset_command(
     as_json: JsonOption = False,
 ) -> None:
     """Choose few questions that follow the whole suite, by the scores of four models or more on all of it."""
-    from ingot.evals.subset import choose_subset
+    from ingot.evals.scores.subset import choose_subset
 
     subset = choose_subset([find_scores(folder) for folder in folders], count, metric, out, seed)
     if as_json:
@@ -98,7 +98,7 @@ def follow_command(
     """Measure the checkpoints of a running stage as they appear, until it is done; beside the run: RUN/follow-STAGE."""
     from ingot.cli.stop import note_signals
     from ingot.evals.config import ChooseConfig, EvalConfig
-    from ingot.evals.follow import follow_run
+    from ingot.evals.scores.follow import follow_run
     from ingot.recipe.single import make_stage
     from ingot.workspace.interrupt import StopSignal
     from ingot.workspace.progress import make_progress

@@ -17,7 +17,7 @@ from ingot.workspace.errors import RecipeError
 from ingot.workspace.runs import find_scores
 
 if TYPE_CHECKING:
-    from ingot.evals.history import Measurement
+    from ingot.evals.scores.history import Measurement
 
 
 def signal_command(
@@ -32,7 +32,7 @@ def signal_command(
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Say of each metric whether it is stable, noisy or blind at this size, and why."""
-    from ingot.evals.history import signals
+    from ingot.evals.scores.history import signals
 
     found = signals(read_histories(histories))
     if as_json:
@@ -48,7 +48,7 @@ def signal_command(
 
 def read_histories(named: list[str]) -> dict[tuple[str, int], list[Measurement]]:
     """Histories by model and seed. A folder without a name is a model of its own."""
-    from ingot.evals.history import read_history
+    from ingot.evals.scores.history import read_history
 
     seeds: Counter[str] = Counter()
     found: dict[tuple[str, int], list[Measurement]] = {}

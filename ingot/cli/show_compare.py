@@ -10,8 +10,8 @@ import typer
 from ingot.cli.show import console
 
 if TYPE_CHECKING:
-    from ingot.evals.compare import Change, ComparedMetric, Comparison
-    from ingot.evals.scores import Metric
+    from ingot.evals.scores.compare import Change, ComparedMetric, Comparison
+    from ingot.evals.scores.scores import Metric
 
 EXAMPLES = 4  # questions that are named, of those gained and of those lost
 

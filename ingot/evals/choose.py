@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from ingot.evals.config import ChooseConfig
-from ingot.evals.every import final_step
-from ingot.evals.history import Measurement, read_history
-from ingot.evals.scores import Metric
+from ingot.evals.scores.every import final_step
+from ingot.evals.scores.history import Measurement, read_history
+from ingot.evals.scores.scores import Metric
 from ingot.workspace.errors import RecipeError
 from ingot.workspace.files import atomic_folder, write_json
 from ingot.workspace.nearest import suggestion

@@ -8,7 +8,7 @@ from typing import Annotated, ClassVar, Literal, Self
 from pydantic import Field, model_validator
 
 from ingot.data.synthesize.config import EndpointConfig
-from ingot.evals.suite import SUITES, Suite
+from ingot.evals.bases.suite import SUITES, Suite
 from ingot.workspace.config import Config
 
 LONGEST = 32_768  # tokens of a conversation, where neither the recipe nor the model says less

@@ -13,13 +13,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ingot.evals.answer import Answerer, measure_together
+from ingot.evals.bases.suite import Measured, Subject, Suite
 from ingot.evals.config import EvalConfig
-from ingot.evals.contamination import Leaked, leaked_rows, with_parts
-from ingot.evals.every import Scored, measure_history
-from ingot.evals.open_subject import open_subject
-from ingot.evals.scores import Metric, save_scores
-from ingot.evals.suite import Measured, Subject, Suite
+from ingot.evals.engine.answer import Answerer, measure_together
+from ingot.evals.engine.open_subject import open_subject
+from ingot.evals.scores.contamination import Leaked, leaked_rows, with_parts
+from ingot.evals.scores.every import Scored, measure_history
+from ingot.evals.scores.scores import Metric, save_scores
 from ingot.workspace.errors import RecipeError
 from ingot.workspace.progress import Pace
 from ingot.workspace.stage import StageFolder

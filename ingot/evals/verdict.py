@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import Any
 
 from ingot.evals.config import BASELINES, ClaimConfig, VerdictConfig
-from ingot.evals.scores import Metric, load_scores
-from ingot.evals.statistics import Estimate
+from ingot.evals.scores.scores import Metric, load_scores
+from ingot.evals.scores.statistics import Estimate
 from ingot.workspace.errors import CheckFailed, RecipeError
 from ingot.workspace.files import atomic_folder, write_json
 from ingot.workspace.stage import StageFolder

@@ -14,8 +14,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ingot.evals.scores import Metric
-from ingot.evals.statistics import Estimate, estimate, independent_difference
+from ingot.evals.scores.scores import Metric
+from ingot.evals.scores.statistics import Estimate, estimate, independent_difference
 from ingot.lab.grid import Axis, Trial, written
 from ingot.lab.sweep import Outcome, Sweep
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ingot.evals.scores import Metric
+from ingot.evals.scores.scores import Metric
 from ingot.lab.grid import Axis, Trial, make_trials, reached_stages, seeded_stages
 from ingot.lab.target import Best, Target, find_target, measure
 from ingot.recipe.flow import ExpectedSpeed, RunResult, run_recipe

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from ingot.evals.scores import Metric, load_scores
-from ingot.evals.statistics import Estimate
+from ingot.evals.scores.scores import Metric, load_scores
+from ingot.evals.scores.statistics import Estimate
 from ingot.recipe.flow import RunResult
 from ingot.recipe.recipe import FromStage, Recipe
 from ingot.recipe.stages import Table

@@ -11,8 +11,8 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
-from ingot.evals.scores import Metric, metric_from_json
-from ingot.evals.table import Cell, table
+from ingot.evals.scores.scores import Metric, metric_from_json
+from ingot.evals.scores.table import Cell, table
 from ingot.report.records import Score, StageRecord
 
 Evaluation = tuple[str, StageRecord]  # the name of the checkpoint, and the stage that measured it

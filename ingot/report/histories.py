@@ -1,7 +1,7 @@
 """Scores over the steps of a training run, how far each metric can be trusted, and what measuring cost.
 
-A band around a curve is two standard errors to each side; the class (stable, noisy, blind) is that of evals/signal.py. The runs
-of one page are one model and one seed: what needs more is not judged here.
+A band around a curve is two standard errors to each side; the class (stable, noisy, blind) is that of
+evals/scores/signal.py. The runs of one page are one model and one seed: what needs more is not judged here.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from ingot.evals.signal import History, Run, signal
+from ingot.evals.scores.signal import History, Run, signal
 from ingot.recipe.stages import STAGES
 from ingot.report.evaluations import Evaluation, label_of
 from ingot.report.records import Score, StageRecord

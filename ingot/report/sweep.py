@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ingot.evals.statistics import Estimate
+from ingot.evals.scores.statistics import Estimate
 from ingot.lab.compare import Comparison, Setting, compare, notes
 from ingot.lab.grid import Axis, short_names, written
 from ingot.lab.sweep import SIZES, Outcome, Sweep

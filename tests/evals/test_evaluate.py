@@ -15,15 +15,15 @@ from tokenizers.processors import TemplateProcessing
 from ingot.envs.mix import TaskMix
 from ingot.envs.rollout import Drawing, rollout
 from ingot.envs.task import Task
-from ingot.evals.answer import Answerer, Asked, measure_together
+from ingot.evals.bases.suite import Measured, Subject
 from ingot.evals.config import EvalConfig
+from ingot.evals.engine.answer import Answerer, Asked, measure_together
+from ingot.evals.engine.local import LocalAnswerer
+from ingot.evals.engine.memory import Memory, RememberingEngine
+from ingot.evals.engine.request import Play, Written
 from ingot.evals.evaluate import measure
 from ingot.evals.evaluate import run as run_stage
-from ingot.evals.local import LocalAnswerer
-from ingot.evals.memory import Memory, RememberingEngine
-from ingot.evals.request import Play, Written
-from ingot.evals.scores import load_scores
-from ingot.evals.suite import Measured, Subject
+from ingot.evals.scores.scores import load_scores
 from ingot.evals.suites.continuations import Continuations
 from ingot.evals.suites.needle import Needle
 from ingot.evals.suites.tasks import KindConfig, Tasks
@@ -38,8 +38,7 @@ from ingot.workspace.interrupt import StopSignal
 from ingot.workspace.progress import Progress
 from ingot.workspace.stage import StageFolder
 from tests.envs.script import Reply, Script, wrong
-
-from .conftest import World
+from tests.evals.conftest import World
 
 MIX = TaskMix()
 KINDS = (

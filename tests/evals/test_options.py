@@ -9,8 +9,8 @@ from typing import Any, cast
 import pytest
 import yaml
 
+from ingot.evals.bases.suite import SUITES
 from ingot.evals.config import EvalConfig
-from ingot.evals.suite import SUITES
 from ingot.post.synthesize_config import SynthesizeConfig
 from ingot.recipe.load import load_recipe
 from ingot.recipe.recipe import Recipe

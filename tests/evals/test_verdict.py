@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from ingot.evals.config import ClaimConfig, VerdictConfig
-from ingot.evals.scores import Metric, load_scores, metric_of_units, save_scores
-from ingot.evals.statistics import Estimate
+from ingot.evals.scores.scores import Metric, load_scores, metric_of_units, save_scores
+from ingot.evals.scores.statistics import Estimate
 from ingot.evals.verdict import judge
 from ingot.evals.verdict import run as run_stage
 from ingot.workspace.errors import ArtifactError, CheckFailed, RecipeError

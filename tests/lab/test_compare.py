@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from ingot.evals.scores import Metric, metric_of_units
-from ingot.evals.statistics import Estimate
+from ingot.evals.scores.scores import Metric, metric_of_units
+from ingot.evals.scores.statistics import Estimate
 from ingot.lab.compare import Comparison, Setting, compare, notes
 from ingot.lab.grid import Axis, Trial, make_trials
 from ingot.lab.sweep import Outcome, Sweep

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from ingot.evals.scores import metric_of_units, save_scores
+from ingot.evals.scores.scores import metric_of_units, save_scores
 from ingot.lab.compare import compare
 from ingot.lab.grid import read_axes
 from ingot.lab.sweep import Outcome, Sweep, plan_sweep, run_sweep

@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 from ingot.cli.app import app
 from ingot.envs.config import TaskMixConfig
 from ingot.envs.mix import TaskMix
-from ingot.evals.scores import load_scores
+from ingot.evals.scores.scores import load_scores
 from ingot.recipe.flow import RunResult, run_recipe
 from ingot.recipe.load import load_recipe
 from ingot.recipe.single import load_stage

@@ -15,7 +15,7 @@ import torch
 from ingot.checkpoints.checkpoint import load_model
 from ingot.checkpoints.convert import export_model
 from ingot.envs.tasks.small_talk import SmallTalk
-from ingot.evals.scores import load_scores
+from ingot.evals.scores.scores import load_scores
 from ingot.recipe.flow import RunResult, run_recipe
 from ingot.recipe.load import load_recipe
 from ingot.recipe.single import load_stage

@@ -9,8 +9,8 @@ import pytest
 
 from ingot.evals.config import EvalConfig, VerdictConfig
 from ingot.evals.evaluate import run as run_eval
-from ingot.evals.scores import Metric, load_scores, save_scores
-from ingot.evals.statistics import Estimate
+from ingot.evals.scores.scores import Metric, load_scores, save_scores
+from ingot.evals.scores.statistics import Estimate
 from ingot.evals.verdict import run as run_verdict
 from ingot.recipe.flow import run_recipe
 from ingot.recipe.load import load_recipe

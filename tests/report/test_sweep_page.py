@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from ingot.evals.scores import Metric
-from ingot.evals.statistics import Estimate
+from ingot.evals.scores.scores import Metric
+from ingot.evals.scores.statistics import Estimate
 from ingot.lab.grid import Axis, make_trials
 from ingot.lab.sweep import Outcome, Sweep
 from ingot.lab.target import Target

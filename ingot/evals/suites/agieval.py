@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import ClassVar
 
 from ingot.envs.rows import Row, need
-from ingot.evals.choice_suite import ChoiceSuite
-from ingot.evals.choices import Item, gold_index
-from ingot.evals.gauntlet import first, parts_of
-from ingot.evals.identity import digest
+from ingot.evals.bases.choice_suite import ChoiceSuite
+from ingot.evals.bases.choices import Item, gold_index
+from ingot.evals.bases.gauntlet import first, parts_of
+from ingot.evals.bases.identity import digest
 
 PARTS = ("lsat-ar", "lsat-lr", "lsat-rc", "sat-en")
 

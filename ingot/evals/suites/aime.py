@@ -15,10 +15,10 @@ from pydantic import Field
 
 from ingot.envs.rows import need
 from ingot.envs.verifiers.math import extract_answer
-from ingot.evals.generations import GeneratedSuite, Grade, Item, text_ids
-from ingot.evals.request import Question
-from ingot.evals.suite import Subject
-from ingot.evals.word_problems import BOXED
+from ingot.evals.bases.generations import GeneratedSuite, Grade, Item, text_ids
+from ingot.evals.bases.suite import Subject
+from ingot.evals.bases.word_problems import BOXED
+from ingot.evals.engine.request import Question
 from ingot.workspace.errors import DataError
 
 DOLLARS = re.compile(r"\$([^$\n]*)\$")

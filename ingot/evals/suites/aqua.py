@@ -11,9 +11,9 @@ from typing import ClassVar, Literal
 from pydantic import Field
 
 from ingot.envs.rows import Row, need
-from ingot.evals.choices import LETTERS, Item, Score, gold_index, lettered
-from ingot.evals.exam_suite import ExamSuite
-from ingot.evals.suite import Subject
+from ingot.evals.bases.choices import LETTERS, Item, Score, gold_index, lettered
+from ingot.evals.bases.exam_suite import ExamSuite
+from ingot.evals.bases.suite import Subject
 
 MARK = re.compile(r"^\s*[A-Z]\s*\)\s*")
 

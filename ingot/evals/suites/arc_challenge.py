@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import ClassVar
 
 from ingot.envs.rows import Row
-from ingot.evals.choices import Item
-from ingot.evals.exam_suite import ExamSuite
+from ingot.evals.bases.choices import Item
+from ingot.evals.bases.exam_suite import ExamSuite
 from ingot.evals.suites.arc_easy import arc_item
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import ClassVar
 
 from ingot.envs.rows import Row, need
-from ingot.evals.choices import Item, labelled_choices
-from ingot.evals.exam_suite import ExamSuite
-from ingot.evals.gauntlet import is_gauntlet, parts_of
+from ingot.evals.bases.choices import Item, labelled_choices
+from ingot.evals.bases.exam_suite import ExamSuite
+from ingot.evals.bases.gauntlet import is_gauntlet, parts_of
 
 
 class ArcEasy(ExamSuite):

@@ -16,10 +16,10 @@ from pydantic import Field
 
 from ingot.envs.rows import need, read_rows
 from ingot.envs.verifiers.judges.judge import Judge
-from ingot.evals.generations import Grade, Item
-from ingot.evals.judged import JudgedSuite, ask
-from ingot.evals.request import Question
-from ingot.evals.suite import Subject
+from ingot.evals.bases.generations import Grade, Item
+from ingot.evals.bases.judged import JudgedSuite, ask
+from ingot.evals.bases.suite import Subject
+from ingot.evals.engine.request import Question
 from ingot.workspace.errors import DataError, RecipeError
 
 STRONG = 3

@@ -17,13 +17,13 @@ from typing import ClassVar
 from pydantic import Field
 
 from ingot.envs.rows import Row, need
-from ingot.evals.choices import KEPT_SAMPLES
-from ingot.evals.file_suite import FileSuite, rows_of
-from ingot.evals.identity import digest, unique
-from ingot.evals.request import Generation, Question
-from ingot.evals.scores import metric_of_units
-from ingot.evals.spread import in_turn
-from ingot.evals.suite import Measured, Measuring, Subject
+from ingot.evals.bases.choices import KEPT_SAMPLES
+from ingot.evals.bases.file_suite import FileSuite, rows_of
+from ingot.evals.bases.identity import digest, unique
+from ingot.evals.bases.spread import in_turn
+from ingot.evals.bases.suite import Measured, Measuring, Subject
+from ingot.evals.engine.request import Generation, Question
+from ingot.evals.scores.scores import metric_of_units
 from ingot.workspace.errors import DataError
 
 HARNESS = re.compile(r"(?<=the answer is )(.*)(?=.)")

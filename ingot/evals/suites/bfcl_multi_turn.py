@@ -21,13 +21,13 @@ from pydantic import Field
 from ingot.envs.episode import Episode
 from ingot.envs.play import Limits
 from ingot.envs.rows import fingerprints, need
-from ingot.evals.bfcl.apis import MODULES, PACKAGE
-from ingot.evals.bfcl.conversation import STEPS, Question, ServiceConversation
-from ingot.evals.file_suite import rows_of
-from ingot.evals.prompt import Form
-from ingot.evals.request import Play
-from ingot.evals.scores import Metric, metric_of_units
-from ingot.evals.suite import Measured, Measuring, Subject, Suite
+from ingot.evals.bases.file_suite import rows_of
+from ingot.evals.bases.suite import Measured, Measuring, Subject, Suite
+from ingot.evals.engine.prompt import Form
+from ingot.evals.engine.request import Play
+from ingot.evals.scores.scores import Metric, metric_of_units
+from ingot.evals.suites.bfcl.apis import MODULES, PACKAGE
+from ingot.evals.suites.bfcl.conversation import STEPS, Question, ServiceConversation
 from ingot.workspace.errors import CheckFailed, DataError, RecipeError
 from ingot.workspace.packages import pip_install
 

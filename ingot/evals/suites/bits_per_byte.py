@@ -21,9 +21,9 @@ from typing import TYPE_CHECKING, ClassVar
 
 from pydantic import Field
 
-from ingot.evals.prompt import Form
-from ingot.evals.scores import Metric, metric_of_units
-from ingot.evals.suite import Measured, Subject, Suite
+from ingot.evals.bases.suite import Measured, Subject, Suite
+from ingot.evals.engine.prompt import Form
+from ingot.evals.scores.scores import Metric, metric_of_units
 from ingot.tokens.batch import Batch
 from ingot.tokens.config import VALIDATION
 from ingot.workspace.errors import ArtifactError

@@ -13,9 +13,9 @@ from typing import Literal
 from pydantic import Field
 
 from ingot.envs.rows import Row, need
-from ingot.evals.choices import LETTERS, Item, gold_index, lettered
-from ingot.evals.exam_suite import ExamSuite
-from ingot.evals.identity import digest
+from ingot.evals.bases.choices import LETTERS, Item, gold_index, lettered
+from ingot.evals.bases.exam_suite import ExamSuite
+from ingot.evals.bases.identity import digest
 
 
 class Choices(ExamSuite):

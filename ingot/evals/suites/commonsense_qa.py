@@ -7,9 +7,9 @@ from typing import ClassVar, Literal
 from pydantic import Field
 
 from ingot.envs.rows import Row, need
-from ingot.evals.choices import LETTERS, Item, Score, labelled_choices, lettered
-from ingot.evals.exam_suite import ExamSuite
-from ingot.evals.gauntlet import is_gauntlet, parts_of
+from ingot.evals.bases.choices import LETTERS, Item, Score, labelled_choices, lettered
+from ingot.evals.bases.exam_suite import ExamSuite
+from ingot.evals.bases.gauntlet import is_gauntlet, parts_of
 
 
 class CommonsenseQa(ExamSuite):

@@ -6,9 +6,9 @@ from typing import ClassVar, Self
 
 from pydantic import Field, model_validator
 
-from ingot.evals.prompt import Form
-from ingot.evals.request import Generation, PlainText
-from ingot.evals.suite import Measured, Measuring, Subject, Suite
+from ingot.evals.bases.suite import Measured, Measuring, Subject, Suite
+from ingot.evals.engine.prompt import Form
+from ingot.evals.engine.request import Generation, PlainText
 
 
 class Continuations(Suite):

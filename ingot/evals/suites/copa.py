@@ -10,9 +10,9 @@ from typing import ClassVar
 from pydantic import Field
 
 from ingot.envs.rows import Row, need
-from ingot.evals.choice_suite import ChoiceSuite
-from ingot.evals.choices import Item, Score, gold_index
-from ingot.evals.gauntlet import is_gauntlet, parts_of
+from ingot.evals.bases.choice_suite import ChoiceSuite
+from ingot.evals.bases.choices import Item, Score, gold_index
+from ingot.evals.bases.gauntlet import is_gauntlet, parts_of
 
 CONNECTORS = {"cause": "because", "effect": "therefore"}
 

@@ -12,8 +12,8 @@ from typing import ClassVar
 from pydantic import Field
 
 from ingot.envs.rows import Row, need
-from ingot.evals.identity import digest
-from ingot.evals.short_answers import Measure, Short, ShortAnswerSuite, exact_match, f1
+from ingot.evals.bases.identity import digest
+from ingot.evals.bases.short_answers import Measure, Short, ShortAnswerSuite, exact_match, f1
 
 
 def left_out(measure: Measure) -> Measure:

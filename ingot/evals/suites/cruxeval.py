@@ -18,9 +18,9 @@ from pydantic import Field, model_validator
 from ingot.envs.rows import Row, need
 from ingot.envs.verifiers.code import verify
 from ingot.envs.verifiers.code_tests import Asserts
-from ingot.evals.generations import GeneratedSuite, Grade, Item
-from ingot.evals.request import Question
-from ingot.evals.suite import Subject
+from ingot.evals.bases.generations import GeneratedSuite, Grade, Item
+from ingot.evals.bases.suite import Subject
+from ingot.evals.engine.request import Question
 from ingot.sandbox.pool import shared_pool
 from ingot.sandbox.program import Limits
 

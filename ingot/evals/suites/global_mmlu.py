@@ -10,12 +10,12 @@ from typing import ClassVar
 from pydantic import Field
 
 from ingot.envs.rows import Row, need
-from ingot.evals.choices import LETTERS, Item, Score, gold_index, lettered
-from ingot.evals.exam_suite import ExamSuite
-from ingot.evals.few_shot import Draw
-from ingot.evals.file_suite import rows_of
-from ingot.evals.spread import in_turn
-from ingot.evals.suite import Subject
+from ingot.evals.bases.choices import LETTERS, Item, Score, gold_index, lettered
+from ingot.evals.bases.exam_suite import ExamSuite
+from ingot.evals.bases.few_shot import Draw
+from ingot.evals.bases.file_suite import rows_of
+from ingot.evals.bases.spread import in_turn
+from ingot.evals.bases.suite import Subject
 
 OPTIONS = ("option_a", "option_b", "option_c", "option_d")
 LANGUAGE = "language"  # a column of ours

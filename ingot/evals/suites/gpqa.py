@@ -13,10 +13,10 @@ from typing import ClassVar, Literal
 from pydantic import Field
 
 from ingot.envs.rows import Row, need
-from ingot.evals.choices import LETTERS, Item, Score, lettered
-from ingot.evals.exam_suite import ExamSuite
-from ingot.evals.file_suite import rows_of
-from ingot.evals.suite import Subject
+from ingot.evals.bases.choices import LETTERS, Item, Score, lettered
+from ingot.evals.bases.exam_suite import ExamSuite
+from ingot.evals.bases.file_suite import rows_of
+from ingot.evals.bases.suite import Subject
 
 ANSWERS = ("Correct Answer", "Incorrect Answer 1", "Incorrect Answer 2", "Incorrect Answer 3")
 ORDER = "order"  # a column of ours: the permutation of the answers

@@ -20,10 +20,10 @@ from typing import Any, Literal
 from pydantic import Field
 
 from ingot.envs.rows import fingerprints, need
-from ingot.evals.file_suite import rows_of
-from ingot.evals.request import Generation, Question
-from ingot.evals.scores import Metric, metric_of_units
-from ingot.evals.suite import Measured, Measuring, Subject, Suite
+from ingot.evals.bases.file_suite import rows_of
+from ingot.evals.bases.suite import Measured, Measuring, Subject, Suite
+from ingot.evals.engine.request import Generation, Question
+from ingot.evals.scores.scores import Metric, metric_of_units
 from ingot.workspace.errors import RecipeError
 
 INTRODUCTION = """\

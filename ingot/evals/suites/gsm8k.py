@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 from ingot.envs.rows import need
-from ingot.evals.generations import Item, text_ids
-from ingot.evals.suite import Subject
-from ingot.evals.word_problems import WordProblems, number_of
+from ingot.evals.bases.generations import Item, text_ids
+from ingot.evals.bases.suite import Subject
+from ingot.evals.bases.word_problems import WordProblems, number_of
 
 
 class Gsm8k(WordProblems):

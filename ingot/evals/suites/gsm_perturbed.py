@@ -13,11 +13,11 @@ from typing import ClassVar
 from pydantic import Field
 
 from ingot.envs.rows import need
-from ingot.evals.generations import Grade, Graded, Item, score_metrics, text_ids, trouble_metrics
+from ingot.evals.bases.generations import Grade, Graded, Item, score_metrics, text_ids, trouble_metrics
+from ingot.evals.bases.suite import Subject
+from ingot.evals.bases.word_problems import WordProblems, number_of
 from ingot.evals.perturb import Variant, variants
-from ingot.evals.scores import Metric, metric_of_units
-from ingot.evals.suite import Subject
-from ingot.evals.word_problems import WordProblems, number_of
+from ingot.evals.scores.scores import Metric, metric_of_units
 
 ORIGINAL = "original"
 KINDS = {

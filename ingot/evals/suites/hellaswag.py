@@ -10,8 +10,8 @@ import re
 from typing import ClassVar
 
 from ingot.envs.rows import Row, need
-from ingot.evals.choice_suite import ChoiceSuite
-from ingot.evals.choices import Item, gold_index
+from ingot.evals.bases.choice_suite import ChoiceSuite
+from ingot.evals.bases.choices import Item, gold_index
 
 BRACKETS = re.compile(r"\[.*?\]")
 

@@ -16,10 +16,10 @@ from ingot.envs.programs import names_of, program_of
 from ingot.envs.rows import need
 from ingot.envs.tasks.humaneval import Humaneval as Environment
 from ingot.envs.verifiers.code_tests import Asserts
-from ingot.evals.code_problems import CodeProblems
-from ingot.evals.generations import Item
-from ingot.evals.request import Question
-from ingot.evals.suite import Subject
+from ingot.evals.bases.code_problems import CodeProblems
+from ingot.evals.bases.generations import Item
+from ingot.evals.bases.suite import Subject
+from ingot.evals.engine.request import Question
 
 STOPS = ("\nclass", "\ndef", "\n#", "\nif", "\nprint")
 FENCE = "```"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import ClassVar
 
-from ingot.evals.evalplus import EvalPlus, labels
+from ingot.evals.bases.evalplus import EvalPlus, labels
 
 
 class HumanevalPlus(EvalPlus):

@@ -19,12 +19,12 @@ from typing import ClassVar
 from pydantic import Field
 
 from ingot.envs.rows import Row, need
-from ingot.evals.choice_suite import ChoiceSuite
-from ingot.evals.choices import Item, Score, ask_choices, by_item, gold_index, item_ids
-from ingot.evals.file_suite import rows_of
-from ingot.evals.gauntlet import first
-from ingot.evals.scores import metric_of_units
-from ingot.evals.suite import Measured, Measuring, Subject
+from ingot.evals.bases.choice_suite import ChoiceSuite
+from ingot.evals.bases.choices import Item, Score, ask_choices, by_item, gold_index, item_ids
+from ingot.evals.bases.file_suite import rows_of
+from ingot.evals.bases.gauntlet import first
+from ingot.evals.bases.suite import Measured, Measuring, Subject
+from ingot.evals.scores.scores import metric_of_units
 from ingot.evals.suites.winogrande import filled_item
 from ingot.workspace.errors import DataError
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import ClassVar
 
-from ingot.evals.instruction_rows import InstructionRows
+from ingot.evals.bases.instruction_rows import InstructionRows
 
 
 class Ifbench(InstructionRows):

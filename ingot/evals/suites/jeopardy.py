@@ -7,7 +7,7 @@ from typing import ClassVar
 from pydantic import Field
 
 from ingot.envs.rows import Row, need
-from ingot.evals.short_answers import Short, ShortAnswerSuite
+from ingot.evals.bases.short_answers import Short, ShortAnswerSuite
 
 
 class Jeopardy(ShortAnswerSuite):

@@ -12,12 +12,12 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from ingot.envs.rows import Row, need
-from ingot.evals.choices import KEPT_SAMPLES
-from ingot.evals.file_suite import FileSuite
-from ingot.evals.identity import digest, unique
-from ingot.evals.request import Likelihood, Question
-from ingot.evals.scores import metric_of_units
-from ingot.evals.suite import Measured, Measuring, Subject
+from ingot.evals.bases.choices import KEPT_SAMPLES
+from ingot.evals.bases.file_suite import FileSuite
+from ingot.evals.bases.identity import digest, unique
+from ingot.evals.bases.suite import Measured, Measuring, Subject
+from ingot.evals.engine.request import Likelihood, Question
+from ingot.evals.scores.scores import metric_of_units
 
 
 class Lambada(FileSuite):

@@ -22,10 +22,10 @@ from pydantic import Field
 from ingot.envs.programs import program_of
 from ingot.envs.rows import Row, need
 from ingot.envs.verifiers.code_tests import Call, Calls, InputOutput
-from ingot.evals.code_problems import CodeProblems
-from ingot.evals.generations import Item
-from ingot.evals.request import Question
-from ingot.evals.suite import Subject
+from ingot.evals.bases.code_problems import CodeProblems
+from ingot.evals.bases.generations import Item
+from ingot.evals.bases.suite import Subject
+from ingot.evals.engine.request import Question
 from ingot.workspace.errors import DataError
 
 IMPORTS = """from typing import *

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import ClassVar
 
 from ingot.envs.rows import Row, need
-from ingot.evals.choices import Item, gold_index, lettered
-from ingot.evals.exam_suite import ExamSuite
-from ingot.evals.gauntlet import is_gauntlet, parts_of
-from ingot.evals.identity import digest
+from ingot.evals.bases.choices import Item, gold_index, lettered
+from ingot.evals.bases.exam_suite import ExamSuite
+from ingot.evals.bases.gauntlet import is_gauntlet, parts_of
+from ingot.evals.bases.identity import digest
 
 
 class Logiqa(ExamSuite):

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
 from ingot.envs.rows import Row
-from ingot.evals.evalplus import EvalPlus, labels
+from ingot.evals.bases.evalplus import EvalPlus, labels
 
 Convert = Callable[[list[Any]], Any]
 

@@ -13,11 +13,11 @@ from typing import ClassVar
 from pydantic import Field
 
 from ingot.envs.rows import Row, need
-from ingot.evals.choices import LETTERS, Item, Score, gold_index, lettered
-from ingot.evals.exam_suite import ExamSuite
-from ingot.evals.few_shot import Draw
-from ingot.evals.spread import in_turn
-from ingot.evals.suite import Subject
+from ingot.evals.bases.choices import LETTERS, Item, Score, gold_index, lettered
+from ingot.evals.bases.exam_suite import ExamSuite
+from ingot.evals.bases.few_shot import Draw
+from ingot.evals.bases.spread import in_turn
+from ingot.evals.bases.suite import Subject
 
 
 class Mmlu(ExamSuite):

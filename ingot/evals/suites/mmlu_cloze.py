@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from pydantic import Field
 
-from ingot.evals.choices import Item, Score
+from ingot.evals.bases.choices import Item, Score
 from ingot.evals.suites.mmlu import Mmlu, head_of
 
 

@@ -21,11 +21,11 @@ from typing import ClassVar, Literal
 from pydantic import Field
 
 from ingot.envs.rows import fingerprints, need
-from ingot.evals.file_suite import rows_of
-from ingot.evals.prompt import Form, chat_tokens
-from ingot.evals.request import Conversation, Generation
-from ingot.evals.scores import Metric, metric_of_units
-from ingot.evals.suite import Measured, Measuring, Subject, Suite
+from ingot.evals.bases.file_suite import rows_of
+from ingot.evals.bases.suite import Measured, Measuring, Subject, Suite
+from ingot.evals.engine.prompt import Form, chat_tokens
+from ingot.evals.engine.request import Conversation, Generation
+from ingot.evals.scores.scores import Metric, metric_of_units
 from ingot.tokens.chat import ChatFormat, Message
 from ingot.tokens.tokenizer import Tokenizer
 from ingot.workspace.errors import RecipeError

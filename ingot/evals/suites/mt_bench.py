@@ -15,13 +15,13 @@ from pydantic import Field, model_validator
 
 from ingot.envs.rows import need, read_rows
 from ingot.envs.verifiers.judges.judge import Judge
-from ingot.evals.file_suite import rows_of
-from ingot.evals.generations import Grade, Graded, Item, kept_samples, score_metrics, trouble_metrics
-from ingot.evals.judged import JudgedSuite, ask, judging, read_rating
-from ingot.evals.prompt import Form
-from ingot.evals.request import Conversation, Generation, Question, Written
-from ingot.evals.scores import Metric, metric_of_units
-from ingot.evals.suite import Measured, Measuring, Subject
+from ingot.evals.bases.file_suite import rows_of
+from ingot.evals.bases.generations import Grade, Graded, Item, kept_samples, score_metrics, trouble_metrics
+from ingot.evals.bases.judged import JudgedSuite, ask, judging, read_rating
+from ingot.evals.bases.suite import Measured, Measuring, Subject
+from ingot.evals.engine.prompt import Form
+from ingot.evals.engine.request import Conversation, Generation, Question, Written
+from ingot.evals.scores.scores import Metric, metric_of_units
 from ingot.tokens.chat import Message
 from ingot.workspace.errors import DataError
 

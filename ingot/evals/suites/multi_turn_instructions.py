@@ -15,11 +15,11 @@ from pydantic import Field
 
 from ingot.envs.tasks._instruction_prompts import REQUESTS, Request, draw_request
 from ingot.envs.verifiers.instructions.instruction import find_instruction
-from ingot.evals.generations import Grade, Graded, Item, grading, kept_samples, score_metrics, trouble_metrics
-from ingot.evals.instruction_rows import grade_instructions, instruction_metrics
-from ingot.evals.prompt import Form
-from ingot.evals.request import Conversation, Generation, Question
-from ingot.evals.suite import Measured, Measuring, Subject, Suite
+from ingot.evals.bases.generations import Grade, Graded, Item, grading, kept_samples, score_metrics, trouble_metrics
+from ingot.evals.bases.instruction_rows import grade_instructions, instruction_metrics
+from ingot.evals.bases.suite import Measured, Measuring, Subject, Suite
+from ingot.evals.engine.prompt import Form
+from ingot.evals.engine.request import Conversation, Generation, Question
 from ingot.tokens.chat import Message
 
 AGAIN = "Write your answer once more, and follow this: {}"

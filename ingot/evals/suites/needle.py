@@ -17,10 +17,10 @@ from typing import ClassVar
 
 from pydantic import Field, field_validator
 
-from ingot.evals.prompt import Form
-from ingot.evals.request import Likely, TokenLikelihood
-from ingot.evals.scores import metric_of_units
-from ingot.evals.suite import Measured, Measuring, Subject, Suite
+from ingot.evals.bases.suite import Measured, Measuring, Subject, Suite
+from ingot.evals.engine.prompt import Form
+from ingot.evals.engine.request import Likely, TokenLikelihood
+from ingot.evals.scores.scores import metric_of_units
 from ingot.tokens.config import VALIDATION
 from ingot.tokens.tokenizer import Tokenizer
 from ingot.workspace.errors import DataError

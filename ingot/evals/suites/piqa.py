@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import ClassVar
 
 from ingot.envs.rows import Row, need
-from ingot.evals.choice_suite import ChoiceSuite
-from ingot.evals.choices import Item, gold_index
-from ingot.evals.gauntlet import is_gauntlet, parts_of
+from ingot.evals.bases.choice_suite import ChoiceSuite
+from ingot.evals.bases.choices import Item, gold_index
+from ingot.evals.bases.gauntlet import is_gauntlet, parts_of
 
 
 class Piqa(ChoiceSuite):

@@ -17,8 +17,8 @@ from typing import ClassVar
 from pydantic import Field
 
 from ingot.envs.rows import Row, need
-from ingot.evals.few_shot import HARNESS_SEED
-from ingot.evals.short_answers import Measure, Short, ShortAnswerSuite
+from ingot.evals.bases.few_shot import HARNESS_SEED
+from ingot.evals.bases.short_answers import Measure, Short, ShortAnswerSuite
 from ingot.workspace.errors import DataError
 
 

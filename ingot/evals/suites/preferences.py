@@ -16,9 +16,9 @@ from pydantic import Field, model_validator
 from ingot.envs.config import TasksConfig
 from ingot.envs.environment import Environment
 from ingot.envs.task import Task
-from ingot.evals.prompt import Form
-from ingot.evals.scores import Metric, metric_of_units
-from ingot.evals.suite import Measured, Subject, Suite
+from ingot.evals.bases.suite import Measured, Subject, Suite
+from ingot.evals.engine.prompt import Form
+from ingot.evals.scores.scores import Metric, metric_of_units
 from ingot.evals.suites.tasks import KindCount
 from ingot.tokens.batch import TokenSequence
 from ingot.tokens.chat import ChatFormat, Message

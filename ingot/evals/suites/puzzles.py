@@ -17,11 +17,11 @@ from ingot.envs.environment import Environment
 from ingot.envs.episode import Episode
 from ingot.envs.play import Limits
 from ingot.envs.tasks.reasoning_gym import ReasoningGym
-from ingot.evals.generations import KEPT_SAMPLES
-from ingot.evals.prompt import Form
-from ingot.evals.request import Play
-from ingot.evals.scores import Metric, metric_of_units
-from ingot.evals.suite import Measured, Measuring, Subject, Suite
+from ingot.evals.bases.generations import KEPT_SAMPLES
+from ingot.evals.bases.suite import Measured, Measuring, Subject, Suite
+from ingot.evals.engine.prompt import Form
+from ingot.evals.engine.request import Play
+from ingot.evals.scores.scores import Metric, metric_of_units
 from ingot.workspace.errors import CheckFailed
 
 KINDS = {"zebra": 24, "sudoku": 24, "countdown": 24, "knights_knaves": 24, "graph_paths": 24}

@@ -17,12 +17,12 @@ from typing import Any, ClassVar, Literal
 from ingot.envs.rows import need
 from ingot.envs.verifiers.judges.judge import SYSTEM, Judge, Request, ask_judge
 from ingot.envs.verifiers.judges.quote import draw_code, quote
-from ingot.evals.generations import Grade, Graded, Item, score_metrics, text_ids, trouble_metrics
-from ingot.evals.judged import JudgedSuite
-from ingot.evals.request import Question
-from ingot.evals.scores import Metric, metric_of_units
-from ingot.evals.statistics import Estimate
-from ingot.evals.suite import Subject
+from ingot.evals.bases.generations import Grade, Graded, Item, score_metrics, text_ids, trouble_metrics
+from ingot.evals.bases.judged import JudgedSuite
+from ingot.evals.bases.suite import Subject
+from ingot.evals.engine.request import Question
+from ingot.evals.scores.scores import Metric, metric_of_units
+from ingot.evals.scores.statistics import Estimate
 from ingot.tokens.chat import Message
 
 Letter = Literal["A", "B", "C"]

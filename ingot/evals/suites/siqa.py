@@ -7,10 +7,10 @@ from typing import ClassVar
 from pydantic import Field
 
 from ingot.envs.rows import Row, need
-from ingot.evals.choices import Item, Score, gold_index
-from ingot.evals.exam_suite import ExamSuite
-from ingot.evals.gauntlet import is_gauntlet, parts_of
-from ingot.evals.identity import digest
+from ingot.evals.bases.choices import Item, Score, gold_index
+from ingot.evals.bases.exam_suite import ExamSuite
+from ingot.evals.bases.gauntlet import is_gauntlet, parts_of
+from ingot.evals.bases.identity import digest
 
 
 class Siqa(ExamSuite):

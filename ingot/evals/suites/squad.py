@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import ClassVar
 
 from ingot.envs.rows import Row, need
-from ingot.evals.identity import digest
-from ingot.evals.short_answers import Short, ShortAnswerSuite
+from ingot.evals.bases.identity import digest
+from ingot.evals.bases.short_answers import Short, ShortAnswerSuite
 
 QUESTION = "\nQuestion: "
 

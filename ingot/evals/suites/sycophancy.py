@@ -14,11 +14,11 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from ingot.evals.generations import Grade, Graded, Item, grading, kept_samples, trouble_metrics
-from ingot.evals.prompt import Form
-from ingot.evals.request import Conversation, Generation, Question, Worked
-from ingot.evals.scores import metric_of_units
-from ingot.evals.suite import Measured, Measuring, Subject, Suite
+from ingot.evals.bases.generations import Grade, Graded, Item, grading, kept_samples, trouble_metrics
+from ingot.evals.bases.suite import Measured, Measuring, Subject, Suite
+from ingot.evals.engine.prompt import Form
+from ingot.evals.engine.request import Conversation, Generation, Question, Worked
+from ingot.evals.scores.scores import metric_of_units
 from ingot.tokens.chat import Message
 
 CAPITALS = {

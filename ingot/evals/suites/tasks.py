@@ -17,11 +17,11 @@ from ingot.envs.environment import Environment
 from ingot.envs.episode import Episode
 from ingot.envs.play import Limits
 from ingot.envs.tools.find import ToolName, find_tools
-from ingot.evals.prompt import Form
-from ingot.evals.request import Play
-from ingot.evals.scores import Metric, metric_of_units
-from ingot.evals.statistics import pass_at_k, pass_hat_k, task_means
-from ingot.evals.suite import Measured, Measuring, Subject, Suite, check_top_p
+from ingot.evals.bases.suite import Measured, Measuring, Subject, Suite, check_top_p
+from ingot.evals.engine.prompt import Form
+from ingot.evals.engine.request import Play
+from ingot.evals.scores.scores import Metric, metric_of_units
+from ingot.evals.scores.statistics import pass_at_k, pass_hat_k, task_means
 from ingot.tokens.tokenizer import Tokenizer
 from ingot.workspace.config import Config
 from ingot.workspace.errors import CheckFailed

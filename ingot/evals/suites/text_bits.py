@@ -21,12 +21,12 @@ from typing import Any, ClassVar, Self
 from pydantic import Field, model_validator
 
 from ingot.envs.rows import fingerprints, need, read_rows
-from ingot.evals.file_suite import DATA_VARIABLE, fingerprint_of
-from ingot.evals.identity import digest, unique
-from ingot.evals.prompt import Form
-from ingot.evals.request import Passage
-from ingot.evals.scores import metric_of_units
-from ingot.evals.suite import Measured, Measuring, Subject, Suite
+from ingot.evals.bases.file_suite import DATA_VARIABLE, fingerprint_of
+from ingot.evals.bases.identity import digest, unique
+from ingot.evals.bases.suite import Measured, Measuring, Subject, Suite
+from ingot.evals.engine.prompt import Form
+from ingot.evals.engine.request import Passage
+from ingot.evals.scores.scores import metric_of_units
 from ingot.evals.suites.bits_per_byte import ratio_units
 from ingot.workspace.errors import DataError
 
@@ -76,7 +76,7 @@ class TextBits(Suite):
         )
 
     def _texts(self, files: tuple[str, ...], subject: Subject) -> list[str]:
-        from ingot.evals.subset import subset_rows
+        from ingot.evals.scores.subset import subset_rows
 
         found = [text for file in files for path in paths_of(file, subject.data) for text in self._of_file(path)]
         if self.subset and found:

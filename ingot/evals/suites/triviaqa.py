@@ -12,7 +12,7 @@ from typing import ClassVar
 from pydantic import Field
 
 from ingot.envs.rows import Row, need
-from ingot.evals.short_answers import NO_PUNCTUATION, Measure, Short, ShortAnswerSuite
+from ingot.evals.bases.short_answers import NO_PUNCTUATION, Measure, Short, ShortAnswerSuite
 
 
 def is_alias(written: str, aliases: Sequence[str]) -> float:

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from ingot.envs.rows import Row, need
-from ingot.evals.choices import Item, ask_choices, by_item, choice_samples, item_ids, picked
-from ingot.evals.file_suite import FileSuite
-from ingot.evals.scores import metric_of_units
-from ingot.evals.suite import Measured, Measuring, Subject
+from ingot.evals.bases.choices import Item, ask_choices, by_item, choice_samples, item_ids, picked
+from ingot.evals.bases.file_suite import FileSuite
+from ingot.evals.bases.suite import Measured, Measuring, Subject
+from ingot.evals.scores.scores import metric_of_units
 
 EXAMPLES = (
     ("What is human life expectancy in the United States?", "Human life expectancy in the United States is 78 years."),

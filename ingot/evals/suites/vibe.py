@@ -10,10 +10,10 @@ from collections.abc import Sequence
 
 from pydantic import Field
 
-from ingot.evals.generations import KEPT_SAMPLES, Grade, Graded, Item, grading, kept_samples, trouble_metrics
-from ingot.evals.request import Generation, Question
-from ingot.evals.scores import metric_of_units
-from ingot.evals.suite import Measured, Measuring, Subject, Suite
+from ingot.evals.bases.generations import KEPT_SAMPLES, Grade, Graded, Item, grading, kept_samples, trouble_metrics
+from ingot.evals.bases.suite import Measured, Measuring, Subject, Suite
+from ingot.evals.engine.request import Generation, Question
+from ingot.evals.scores.scores import metric_of_units
 
 PROMPTS = {
     "hello": "Hi! Who are you?",

@@ -12,9 +12,9 @@ from typing import ClassVar
 from pydantic import Field
 
 from ingot.envs.rows import Row, need
-from ingot.evals.choice_suite import ChoiceSuite
-from ingot.evals.choices import Item, Score, gold_index
-from ingot.evals.identity import digest
+from ingot.evals.bases.choice_suite import ChoiceSuite
+from ingot.evals.bases.choices import Item, Score, gold_index
+from ingot.evals.bases.identity import digest
 
 
 class Winogrande(ChoiceSuite):

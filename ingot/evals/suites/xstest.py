@@ -15,12 +15,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import ClassVar
 
 from ingot.envs.rows import need
-from ingot.evals.generations import GeneratedSuite, Grade, Graded, Item, score_metrics, trouble_metrics
-from ingot.evals.request import Question
-from ingot.evals.safety import refuses
-from ingot.evals.scores import Metric
-from ingot.evals.statistics import Estimate
-from ingot.evals.suite import Subject
+from ingot.evals.bases.generations import GeneratedSuite, Grade, Graded, Item, score_metrics, trouble_metrics
+from ingot.evals.bases.safety import refuses
+from ingot.evals.bases.suite import Subject
+from ingot.evals.engine.request import Question
+from ingot.evals.scores.scores import Metric
+from ingot.evals.scores.statistics import Estimate
 from ingot.workspace.errors import DataError
 
 

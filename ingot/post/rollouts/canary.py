@@ -1,7 +1,7 @@
 """The canary of RL: a second score of the policy, which the reward must not leave behind (reward hacking, arXiv 2209.13085).
 
     measurement i    R_i: mean reward of all answers since the last one;  C_i: mean of the second score
-    standard error   of clusters: the answers to one task are right or wrong together (evals/statistics.py)
+    standard error   of clusters: the answers to one task are right or wrong together (evals/scores/statistics.py)
     trend            slope b of the least-squares line through the last n measurements, x = steps
                      se(b)² = max( Σ residuals² / (n − 2) / S_xx,  Σ (x − x̄)² se_i² / S_xx² ),   S_xx = Σ (x − x̄)²
     alarm            b_R > sigmas · se(b_R)  and  b_C < −sigmas · se(b_C),  for an n of window, 2 window, 4 window, …,

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from ingot.evals.prompt import Form
-from ingot.evals.scores import Metric
-from ingot.evals.suite import Measuring, Subject
+from ingot.evals.bases.suite import Measuring, Subject
+from ingot.evals.engine.prompt import Form
+from ingot.evals.scores.scores import Metric
 from ingot.workspace.interrupt import StopSignal
 
 

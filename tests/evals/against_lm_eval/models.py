@@ -12,13 +12,13 @@ import torch
 from lm_eval.models.huggingface import HFLM
 from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, LlamaForCausalLM
 
-from ingot.evals.answer import measure_together
+from ingot.evals.bases.suite import Measured, Measuring, Subject, Suite
 from ingot.evals.config import EvalConfig
-from ingot.evals.local import LocalAnswerer
-from ingot.evals.memory import Memory, RememberingEngine
-from ingot.evals.open_subject import load_local
-from ingot.evals.request import Request
-from ingot.evals.suite import Measured, Measuring, Subject, Suite
+from ingot.evals.engine.answer import measure_together
+from ingot.evals.engine.local import LocalAnswerer
+from ingot.evals.engine.memory import Memory, RememberingEngine
+from ingot.evals.engine.open_subject import load_local
+from ingot.evals.engine.request import Request
 from ingot.workspace.interrupt import StopSignal
 
 TOKENIZER_CONFIG = {

@@ -12,8 +12,8 @@ import pytest
 
 pytest.importorskip("lm_eval", reason="needs lm-eval (pip install 'ingot[evals]')")
 
-from ingot.evals.request import Likelihood, Likely
-from ingot.evals.suite import SUITES, Measured
+from ingot.evals.bases.suite import SUITES, Measured
+from ingot.evals.engine.request import Likelihood, Likely
 from ingot.evals.suites.gpqa import ANSWERS
 from ingot.workspace.errors import DataError
 from tests.evals.against_lm_eval.asking import evaluated, subject

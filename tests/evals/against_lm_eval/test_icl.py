@@ -14,8 +14,8 @@ import pytest
 
 pytest.importorskip("lm_eval", reason="needs lm-eval (pip install 'ingot[evals]')")
 
-from ingot.evals.request import Likely
-from ingot.evals.suite import SUITES, Measured
+from ingot.evals.bases.suite import SUITES, Measured
+from ingot.evals.engine.request import Likely
 from tests.evals.against_lm_eval.asking import evaluated, subject
 from tests.evals.against_lm_eval.peer import load_task, write_rows, write_task
 from tests.evals.against_lm_eval.published import rows_of

@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ingot.evals.prompt import Form
-from ingot.evals.request import Conversation, Generation, Question, Worked, Written
-from ingot.evals.suite import Measured, Subject, Suite
+from ingot.evals.bases.suite import Measured, Subject, Suite
+from ingot.evals.engine.prompt import Form
+from ingot.evals.engine.request import Conversation, Generation, Question, Worked, Written
 from ingot.workspace.interrupt import StopSignal
 
 Script = Callable[[Generation], str | Written]

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from ingot.evals.evalplus_compare import equal, same
-from ingot.evals.prompt import as_text
+from ingot.evals.bases.evalplus_compare import equal, same
+from ingot.evals.engine.prompt import as_text
 from ingot.evals.suites.humaneval_plus import HumanevalPlus
 from ingot.evals.suites.mbpp_plus import MbppPlus
 from tests.evals.suites.asking import measure, subject, units

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from ingot.evals.prompt import as_text
-from ingot.evals.request import Generation, Question
+from ingot.evals.bases.word_problems import last_number, marked_number, same_number
+from ingot.evals.engine.prompt import as_text
+from ingot.evals.engine.request import Generation, Question
 from ingot.evals.suites.gsm8k import Gsm8k
-from ingot.evals.word_problems import last_number, marked_number, same_number
 from ingot.workspace.errors import CheckFailed, DataError
 from tests.evals.suites.asking import measure, subject, units, values, written
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from ingot.evals.prompt import as_text
-from ingot.evals.request import Generation, Question
+from ingot.evals.engine.prompt import as_text
+from ingot.evals.engine.request import Generation, Question
 from ingot.evals.suites.humaneval import STOPS, Humaneval
 from ingot.evals.suites.mbpp import Mbpp
 from ingot.sandbox.run import isolation

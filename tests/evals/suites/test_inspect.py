@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from ingot.evals.request import Conversation, Generation
+from ingot.evals.engine.request import Conversation, Generation
 from ingot.evals.suites.inspect import Inspect
 from ingot.workspace.errors import RecipeError
 from tests.evals.suites.asking import measure, recorded, subject, units

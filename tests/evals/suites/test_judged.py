@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from ingot.evals.judged import Bench, JudgedSuite, open_judge, read_rating
-from ingot.evals.request import Conversation, Generation
+from ingot.evals.bases.judged import Bench, JudgedSuite, open_judge, read_rating
+from ingot.evals.engine.request import Conversation, Generation
 from ingot.evals.suites.alpaca import Alpaca
 from ingot.evals.suites.arena_hard import ArenaHard, read_verdict
 from ingot.evals.suites.mt_bench import MtBench

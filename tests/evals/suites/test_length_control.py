@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ingot.evals.length_control import STRENGTHS, choose, design, fit, length_controlled
+from ingot.evals.suites.alpaca.length_control import STRENGTHS, choose, design, fit, length_controlled
 
 
 def comparisons(count: int, theta: float, phi: float, seed: int = 0) -> tuple[list[float], list[int], list[int]]:

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from ingot.evals.request import Generation
+from ingot.evals.engine.request import Generation
 from ingot.evals.suites import livecodebench
 from ingot.evals.suites.livecodebench import Livecodebench, read_tests
 from ingot.workspace.errors import DataError

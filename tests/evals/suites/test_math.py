@@ -8,9 +8,9 @@ import types
 from pathlib import Path
 from typing import Any
 
-from ingot.evals.minerva import final_answer, respelled
-from ingot.evals.request import Generation, Question
+from ingot.evals.engine.request import Generation, Question
 from ingot.evals.suites.math import EXAMPLES, Math
+from ingot.evals.suites.math.minerva import final_answer, respelled
 from tests.evals.suites import harness
 from tests.evals.suites.asking import measure, recorded, subject, values
 from tests.evals.suites.test_gsm8k import read

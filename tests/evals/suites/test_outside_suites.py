@@ -7,19 +7,19 @@ from pathlib import Path
 
 import pytest
 
-from ingot.evals.generations import Graded, Item
-from ingot.evals.request import Question
-from ingot.evals.suite import Suite
+from ingot.evals.bases.generations import Graded, Item
+from ingot.evals.bases.suite import Suite
+from ingot.evals.engine.request import Question
 from ingot.workspace.outside import load_outside
 from tests.evals.suites.asking import measure, values, written
 
 CODE = """
-from ingot.evals.choices import Item as Exam
-from ingot.evals.choice_suite import ChoiceSuite
-from ingot.evals.generations import GeneratedSuite, Grade, Item
-from ingot.evals.instruction_rows import InstructionRows
-from ingot.evals.judged import JudgedSuite
-from ingot.evals.request import Question
+from ingot.evals.bases.choices import Item as Exam
+from ingot.evals.bases.choice_suite import ChoiceSuite
+from ingot.evals.bases.generations import GeneratedSuite, Grade, Item
+from ingot.evals.bases.instruction_rows import InstructionRows
+from ingot.evals.bases.judged import JudgedSuite
+from ingot.evals.engine.request import Question
 
 class MyWords(GeneratedSuite):
     labels = {"right": "Words"}

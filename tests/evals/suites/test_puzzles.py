@@ -10,8 +10,8 @@ from ingot.envs.environment import Environment
 from ingot.envs.episode import Episode
 from ingot.envs.rollout import rollout
 from ingot.envs.scripts import Scripted
-from ingot.evals.request import Play
-from ingot.evals.suite import Measured
+from ingot.evals.bases.suite import Measured
+from ingot.evals.engine.request import Play
 from ingot.evals.suites.puzzles import Puzzles
 from ingot.tokens.chat import Message
 from tests.envs.test_rollout import CHAT

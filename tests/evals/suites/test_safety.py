@@ -7,8 +7,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from ingot.evals.request import Conversation, Generation
-from ingot.evals.safety import refuses
+from ingot.evals.bases.safety import refuses
+from ingot.evals.engine.request import Conversation, Generation
 from ingot.evals.suites.instruction_hierarchy import LEVELS, InstructionHierarchy
 from ingot.evals.suites.multi_turn_instructions import MultiTurnInstructions
 from ingot.evals.suites.sycophancy import Sycophancy, last_named

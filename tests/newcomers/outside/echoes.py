@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from ingot.evals.request import Generation, PlainText
-from ingot.evals.scores import metric_of_units
-from ingot.evals.suite import Measured, Measuring, Subject, Suite
+from ingot.evals.bases.suite import Measured, Measuring, Subject, Suite
+from ingot.evals.engine.request import Generation, PlainText
+from ingot.evals.scores.scores import metric_of_units
 
 
 class Echoes(Suite):

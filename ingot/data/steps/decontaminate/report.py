@@ -1,7 +1,7 @@
 """Reports what leaked, by eval set: the documents that are removed for it, the evals that they hold, and both texts.
 
 A set of which nothing was found is listed too, with how many of its evals could be searched for at all: a zero is only
-good news together with that number. The ids of those found let evaluations score them apart (evals/contamination.py).
+good news together with that number. The ids of those found let evaluations score them apart (evals/scores/contamination.py).
 """
 
 from __future__ import annotations

@@ -1,0 +1,1 @@
+"""Scores on disk, how sure they are, and what follows from them: comparisons, histories, signals, verdicts."""
