@@ -15,6 +15,7 @@ so that a recipe is read without them.
 from __future__ import annotations
 
 import importlib
+import inspect
 import json
 import pkgutil
 import re
@@ -92,6 +93,9 @@ class Kinds(Generic[Of]):
             raise RecipeError(
                 f"{spec} does not derive from {base.__name__}, the base class of every {self.what}", fix=fix
             )
+        if missing := sorted(getattr(thing, "__abstractmethods__", ())):
+            fix = f"write {_head(thing, missing[0])}"
+            raise RecipeError(f"{spec} has no {' and no '.join(missing)}, which every {self.what} has", fix=fix)
         return thing
 
     def builtin(self) -> dict[str, type[Of]]:
@@ -125,6 +129,14 @@ class Kinds(Generic[Of]):
             lambda kind, info: kind.model_dump(mode=info.mode), info_arg=True
         )
         return core_schema.with_info_plain_validator_function(self.read, serialization=serialization)
+
+
+def _head(thing: type, name: str) -> str:
+    """The first line of a method, as a class must write it."""
+    method = getattr(thing, name)
+    if isinstance(method, property):
+        return f"{name} as a property"
+    return f"def {name}{inspect.signature(method)}".replace("'", "")
 
 
 class KindName:

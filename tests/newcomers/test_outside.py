@@ -8,6 +8,8 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import statistics
+from itertools import combinations
 from pathlib import Path
 
 import pytest
@@ -41,7 +43,7 @@ inputs: {{checkpoint: CHECKPOINT, shards: SHARDS}}
 stages:
   sft: {{{COMMON}, steps: 2, tasks: {TASKS}, task_conversations: 8, batch_conversations: 2}}
   rl:
-    {{{COMMON}, steps: 2, tasks: {TASKS}, prompts_per_step: 2, group: 2, max_new_tokens: 3, algorithm: cispo.py:Cispo,
+    {{{COMMON}, steps: 2, tasks: {TASKS}, prompts_per_step: 2, group: 2, max_new_tokens: 3, algorithm: pass_at_k.py:PassAtK,
      record_every: 1}}
   eval:
     device: cpu
@@ -49,13 +51,6 @@ stages:
       - {{suite: tasks, kinds: [{{kind: squares.py:Squares, count: 4}}], difficulty: {{squares.py:Squares: {{largest: 60}}}}}}
       - {{suite: echoes.py:Echoes, times: 3}}
 """
-
-
-@pytest.mark.parametrize(
-    ("name", "limit"), [("squares", 40), ("lookups", 40), ("locks", 40), ("echoes", 40), ("cispo", 40)]
-)
-def test_each_thing_is_one_file_of_few_lines(name: str, limit: int) -> None:
-    assert len((OUTSIDE / f"{name}.py").read_text(encoding="utf-8").splitlines()) <= limit
 
 
 def shown() -> dict[str, str]:
@@ -68,13 +63,18 @@ def shown() -> dict[str, str]:
 def recipe(world: World, tmp_path: Path) -> Path:
     """A recipe, with the files beside it: what the guide shows is taken from the guide."""
     shutil.copytree(OUTSIDE, tmp_path / "mine", ignore=shutil.ignore_patterns("__pycache__"))
-    assert {"squares.py", "echoes.py", "cispo.py"} <= shown().keys()
+    assert {"squares.py", "echoes.py", "pass_at_k.py"} <= shown().keys()
     for name, code in shown().items():
         (tmp_path / "mine" / name).write_text(code, encoding="utf-8")
     path = tmp_path / "mine" / "recipe.yaml"
     text = RECIPE.replace("CHECKPOINT", str(world.checkpoint)).replace("SHARDS", str(world.shards))
     path.write_text(text, encoding="utf-8")
     return path
+
+
+def test_each_thing_is_one_file_of_few_lines(recipe: Path) -> None:
+    lines = {path.name: len(path.read_text(encoding="utf-8").splitlines()) for path in recipe.parent.glob("*.py")}
+    assert len(lines) > 5 and max(lines.values()) <= 40
 
 
 def statuses(result: RunResult) -> list[str]:
@@ -120,6 +120,7 @@ def test_an_environment_with_state_a_tool_and_two_rewards(world: World, recipe: 
     text = recipe.read_text(encoding="utf-8").replace(TASKS, "{weights: {locks.py:Locks: 1}}")
     recipe.write_text(text.replace(f", shards: {world.shards}", ""), encoding="utf-8")
     changes: dict[str, object] = {"eval": None, "sft": None, "rl.sequence_length": 512}
+    changes["rl.algorithm"] = f"{recipe.parent}/cispo.py:Cispo"
     result = run_recipe(load_recipe(recipe, changes), tmp_path / "runs")
     sampled = read_jsonl(result.stages[0].folder / "trajectories.jsonl")
     assert {row["kind"] for row in sampled} == {"locks"} and all(
@@ -223,18 +224,23 @@ def test_an_environment_of_which_some_tasks_have_no_solution_is_tried_without(tm
             "eval.suites.1.suite: there is no eval suite neddle\n  fix: did you mean needle?",
         ),
         (
-            "algorithm: cispo.py:Cispo",
-            "algorithm: cispos.py:Cispo",
-            "there is no file MINE/cispos.py\n  fix: write the path from",
+            "algorithm: pass_at_k.py:PassAtK",
+            "algorithm: pass_at_n.py:PassAtK",
+            "there is no file MINE/pass_at_n.py\n  fix: write the path from",
         ),
-        ("algorithm: cispo.py:Cispo", "algorithm: dpo", "rl.algorithm: there is no RL algorithm dpo"),
         (
-            "algorithm: cispo.py:Cispo",
+            "algorithm: pass_at_k.py:PassAtK",
+            "algorithm: no_loss.py:NoLoss",
+            "NoLoss has no surrogate, which every RL algorithm has\n  fix: write def surrogate(self) -> Surrogate",
+        ),
+        ("algorithm: pass_at_k.py:PassAtK", "algorithm: dpo", "rl.algorithm: there is no RL algorithm dpo"),
+        (
+            "algorithm: pass_at_k.py:PassAtK",
             "clip_high: 0.3",
             "unknown key rl.clip_high\n  fix: write algorithm: {algorithm: grpo, clip_high: ...}",
         ),
         (
-            "algorithm: cispo.py:Cispo",
+            "algorithm: pass_at_k.py:PassAtK",
             "tools: [calculater]",
             "rl.tools.0: there is no tool calculater\n  fix: did you mean calculator?",
         ),
@@ -248,11 +254,27 @@ def test_an_environment_of_which_some_tasks_have_no_solution_is_tried_without(tm
 def test_errors_say_where_and_what_to_do(recipe: Path, old: str, new: str, said: str) -> None:
     text = recipe.read_text(encoding="utf-8")
     assert old in text
+    code = "from ingot.post.rollouts.policy_optimization import GroupRelative\n\n\nclass NoLoss(GroupRelative):\n    pass\n"
+    (recipe.parent / "no_loss.py").write_text(code, encoding="utf-8")
     recipe.write_text(text.replace(old, new), encoding="utf-8")
     with pytest.raises(RecipeError) as caught:
         load_recipe(recipe)
     assert said.replace("MINE", str(recipe.parent)) in str(caught.value)
     assert f"{recipe}:" in str(caught.value)  # the place in the YAML
+
+
+def test_the_algorithm_is_pass_at_k(recipe: Path) -> None:
+    """By hand: the mean, over all sets of k that an answer is in, of (the set's reward − mean over all sets) / deviation."""
+    for right, others, k in ((1, 3, 2), (2, 4, 3), (3, 1, 1)):
+        count, rewards = right + others, [1.0] * right + [0.0] * others
+        sets = {each: max(rewards[at] for at in each) for each in combinations(range(count), k)}
+        mean, deviation = statistics.mean(sets.values()), statistics.pstdev(sets.values())
+        of_each = [[(sets[each] - mean) / deviation for each in sets if at in each] for at in range(count)]
+        expected = [statistics.mean(values) for values in of_each]
+        algorithm = load_outside(f"{recipe.parent}/pass_at_k.py:PassAtK")(k=k)
+        assert algorithm.group_advantages(rewards) == pytest.approx(expected)
+        assert algorithm.answer_advantages([*rewards, None], count + 1) == pytest.approx([*expected, 0.0])
+        assert algorithm.group_advantages([0.0] * 4) == [0.0] * 4
 
 
 def test_the_algorithm_is_cispo() -> None:

@@ -11,7 +11,7 @@ from ingot.envs.episode import Episode
 from ingot.post.algorithm import Samples
 from ingot.post.algorithms.ppo import Ppo
 from ingot.post.algorithms.reinforce_pp import ReinforcePp
-from ingot.post.algorithms.rloo import leave_one_out
+from ingot.post.algorithms.rloo import Rloo
 from ingot.post.rewards.returns import discounted, generalised_advantages, whiten
 from tests.post.making import episode, with_logprobs
 
@@ -61,8 +61,8 @@ def test_whitening_is_over_all_sampled_tokens() -> None:
 
 
 def test_leave_one_out_by_hand() -> None:
-    assert leave_one_out([1.0, 0.0, 0.0, None], 4) == [1.0, -0.5, -0.5, 0.0]
-    assert leave_one_out([0.1, 0.1, 0.1, 0.7], 3) == [0.0, 0.0, 0.0, 0.7]  # a group of one keeps its reward
+    assert Rloo().answer_advantages([1.0, 0.0, 0.0, None], 4) == [1.0, -0.5, -0.5, 0.0]
+    assert Rloo().answer_advantages([0.1, 0.1, 0.1, 0.7], 3) == [0.0, 0.0, 0.0, 0.7]  # a group of one keeps its reward
 
 
 def samples() -> Samples:

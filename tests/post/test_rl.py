@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from ingot.envs.episode import Episode, Score
 from ingot.post.algorithms.grpo import Grpo
 from ingot.post.algorithms.maxrl import MaxRl
-from ingot.post.rollouts.policy_optimization import Deviation, group_advantages
+from ingot.post.rollouts.policy_optimization import Clipped, Deviation
 from ingot.post.rollouts.sampling import SampledSource
 from ingot.post.sampling_config import RlConfig
 from ingot.tokens.tokenizer import Tokenizer
@@ -30,18 +30,20 @@ def test_group_advantages(groups: list[list[float]], divide: bool) -> None:
     expected = table - table.mean(axis=1, keepdims=True)
     if divide:
         expected = expected / (table.std(axis=1, ddof=1, keepdims=True) + 1e-4)
-    assert group_advantages(table.flatten().tolist(), 3, divide) == pytest.approx(expected.flatten().tolist(), abs=1e-9)
+    found = Grpo(divide_by_std=divide).answer_advantages(table.flatten().tolist(), 3)
+    assert found == pytest.approx(expected.flatten().tolist(), abs=1e-9)
 
 
 @pytest.mark.parametrize("divide", [False, True])
 def test_a_group_of_equal_rewards_teaches_nothing(divide: bool) -> None:
     """Exactly nothing, whatever the reward: an optimizer that divides by the gradient's size would step on what rounding left."""
-    assert group_advantages([1.0, 1.0, 1.0, 0.0, 0.0, 0.0], 3, divide) == [0.0] * 6
+    assert Grpo(divide_by_std=divide).answer_advantages([1.0, 1.0, 1.0, 0.0, 0.0, 0.0], 3) == [0.0] * 6
     for group in range(2, 17):
         for reward in (0.05, 0.1, 0.2, 0.3, 0.7, 1 / 3):
-            assert group_advantages([reward] * group, group, divide) == [0.0] * group
+            assert Grpo(divide_by_std=divide).group_advantages([reward] * group) == [0.0] * group
             for std in DEVIATIONS:
-                assert group_advantages([reward] * group, group, divide, std, 0.0) == [0.0] * group
+                grpo = Grpo(divide_by_std=divide, std=std, std_epsilon=0.0)
+                assert grpo.answer_advantages([reward] * group, group) == [0.0] * group
 
 
 DEVIATIONS: tuple[Deviation, ...] = ("sample", "population", "batch")
@@ -70,6 +72,27 @@ def test_advantages_over_the_pass_rate() -> None:
     third = [3.0, -1.0, -1.0, -1.0, 1 / 3, 1 / 3, 1 / 3, -1.0, *[0.0] * 4, 2.0, 0.0, -1.0, -1.0]
     assert MaxRl().answer_advantages(rewards, 4) == pytest.approx(third)
     assert MaxRl().answer_advantages([-1.0, -0.5, 0.0, 0.0], 4) == [0.0] * 4, "penalties alone are no success"
+
+
+def test_a_failed_answer_is_in_no_group() -> None:
+    """An algorithm sees the rewards that are known, group by group; the others have the advantage 0, at their own index."""
+    seen = []
+
+    class Ranks(Clipped):
+        def group_advantages(self, rewards: list[float]) -> list[float]:
+            seen.append(rewards)
+            return [float(sorted(rewards).index(one)) for one in rewards]
+
+    rewards = [0.5, None, 0.25, None, None, None, None, 1.0, 2.0]
+    assert Ranks().answer_advantages(rewards, 3) == [1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 1.0]
+    assert seen == [[0.5, 0.25], [1.0, 2.0]]
+
+    class Short(Clipped):
+        def group_advantages(self, rewards: list[float]) -> list[float]:
+            return [1.0]
+
+    with pytest.raises(CheckFailed, match=r"Short: group_advantages gave 1 advantages of 2 rewards"):
+        Short().answer_advantages(rewards, 3)
 
 
 PLAIN = (

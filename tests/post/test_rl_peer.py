@@ -15,7 +15,6 @@ from ingot.envs.task import Task
 from ingot.model.transformer import Transformer
 from ingot.post.algorithms.grpo import Grpo
 from ingot.post.policy import sequence_logprobs
-from ingot.post.rollouts.policy_optimization import group_advantages
 from ingot.post.rollouts.sampling import SampledSource
 from ingot.post.sampling_config import RlConfig
 from ingot.tokens.batch import TokenSequence
@@ -104,6 +103,7 @@ def test_the_step_equals_trl(
     loss = trainer.compute_loss(trainer.model, inputs)
     loss.backward()
 
+    grpo = Grpo(clip_low=LOW, clip_high=HIGH, divide_by_std=scale == "group", reference_weight=beta)
     config = RlConfig(
         steps=1,
         sequence_length=CONTEXT,
@@ -112,7 +112,7 @@ def test_the_step_equals_trl(
         prompts_per_step=len(made) // GROUP,
         group=GROUP,
         temperature=temperature,
-        algorithm=Grpo(clip_low=LOW, clip_high=HIGH, divide_by_std=scale == "group", reference_weight=beta),
+        algorithm=grpo,
         device="cpu",
         precision="float32",
     )
@@ -122,7 +122,7 @@ def test_the_step_equals_trl(
     terms: list[LossTerm] = [PolicyGradient(Clip(LOW, HIGH)), ReferenceDivergence(beta)]
     step = one_step(policy, terms, source, make_folder("ours"), temperature=temperature)
 
-    advantages = group_advantages(REWARDS, GROUP, scale == "group")
+    advantages = grpo.answer_advantages(REWARDS, GROUP)
     assert advantages == pytest.approx(inputs["advantages"].tolist(), abs=1e-6)
     assert step.metrics["loss"] == pytest.approx(loss.item(), abs=2e-6)
     assert gradient_difference(policy, step.gradients, peer) < 1e-5

@@ -9,19 +9,13 @@ negative. Clip and mean are PPO's over tokens.
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
 
-from ingot.post.rollouts.policy_optimization import Clipped, group_advantages, groups_of
+from ingot.post.rollouts.policy_optimization import Clipped, centred
 
 
 class MaxRl(Clipped):
     """Advantages in proportion to the inverse pass rate."""
 
-    @property
-    def least_group(self) -> int:
-        return 2
-
-    def answer_advantages(self, rewards: Sequence[float | None], group: int) -> list[float]:
-        means = [statistics.mean(known) if known else 0.0 for known in groups_of(rewards, group)]
-        centred = group_advantages(rewards, group, False)
-        return [value / means[at // group] if means[at // group] > 0 else 0.0 for at, value in enumerate(centred)]
+    def group_advantages(self, rewards: list[float]) -> list[float]:
+        mean = statistics.mean(rewards)
+        return [one / mean if mean > 0 else 0.0 for one in centred(rewards)]

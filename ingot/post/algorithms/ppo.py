@@ -11,7 +11,6 @@ slime by 0.2. Of a tool's result nothing is learnt, and A passes over it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field
@@ -43,8 +42,12 @@ class Ppo(Clipped):
     def heads(self) -> tuple[str, ...]:
         return ("value",)
 
-    def answer_advantages(self, rewards: Sequence[float | None], group: int) -> list[float]:
-        return [one or 0.0 for one in rewards]
+    @property
+    def least_group(self) -> int:
+        return 1
+
+    def group_advantages(self, rewards: list[float]) -> list[float]:
+        return rewards
 
     def advantages(self, samples: Samples) -> Stamped:
         streams, metrics = self.streams(samples)

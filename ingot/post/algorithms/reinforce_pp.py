@@ -10,7 +10,6 @@ before it. The mean is over tokens, so long answers weigh more in it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Literal
 
 from pydantic import Field
@@ -19,7 +18,7 @@ from ingot.post.algorithm import Samples, Stamped
 from ingot.post.rewards.returns import discounted, token_rewards, whiten
 from ingot.post.rollouts.policy_optimization import (
     Clipped,
-    group_advantages,
+    centred,
     spread_metrics,
     token_divergences,
     token_mean,
@@ -38,8 +37,8 @@ class ReinforcePp(Clipped):
     def least_group(self) -> int:
         return 2 if self.baseline else 1
 
-    def answer_advantages(self, rewards: Sequence[float | None], group: int) -> list[float]:
-        return group_advantages(rewards, group, False) if self.baseline else [one or 0.0 for one in rewards]
+    def group_advantages(self, rewards: list[float]) -> list[float]:
+        return centred(rewards) if self.baseline else rewards
 
     def advantages(self, samples: Samples) -> Stamped:
         rewards = self.rewards(samples)

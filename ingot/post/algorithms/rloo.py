@@ -9,12 +9,11 @@ An answer that is left alone, because the environments of the others failed, kee
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Literal
 
 from pydantic import Field
 
-from ingot.post.rollouts.policy_optimization import Clipped, groups_of
+from ingot.post.rollouts.policy_optimization import Clipped
 
 
 class Rloo(Clipped):
@@ -30,23 +29,9 @@ class Rloo(Clipped):
     reference_weight: float = Field(0.05, ge=0, description="coefficient of the divergence from the reference")
     reference_in: Literal["loss", "reward"] = Field("reward", description="where the divergence stands")
 
-    @property
-    def least_group(self) -> int:
-        return 2
-
-    def answer_advantages(self, rewards: Sequence[float | None], group: int) -> list[float]:
-        return leave_one_out(rewards, group)
-
-
-def leave_one_out(rewards: Sequence[float | None], group: int) -> list[float]:
-    """Each reward minus the mean of the others of its group; None, a failed episode, is no part of it."""
-    advantages = []
-    for start, known in zip(range(0, len(rewards), group), groups_of(rewards, group), strict=True):
-        for reward in rewards[start : start + group]:
-            others = len(known) - 1
-            equal = reward is not None and min(known) == max(known) and others > 0
-            if reward is None or equal:  # exactly 0, whatever rounding would leave
-                advantages.append(0.0)
-            else:
-                advantages.append(reward - (sum(known) - reward) / others if others else reward)
-    return advantages
+    def group_advantages(self, rewards: list[float]) -> list[float]:
+        others = len(rewards) - 1
+        if min(rewards) == max(rewards) and others:
+            return [0.0] * len(rewards)  # exactly 0, whatever rounding would leave
+        total = sum(rewards)
+        return [one - (total - one) / others for one in rewards] if others else rewards

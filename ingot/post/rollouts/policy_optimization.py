@@ -1,7 +1,8 @@
 """What the algorithms of RL share: the options of the loss (train/losses/policy_gradient.py) and of the reward, freely mixed.
 
-An algorithm is a set of defaults, those of its paper, and a rule for the advantage (`answer_advantages`, or `advantages` where it
-is one by token). So an option of one algorithm works with every other.
+An algorithm is a set of defaults, those of its paper, and a rule for the advantage: `group_advantages` from the rewards of one
+task's answers, `answer_advantages` where the whole batch counts, `advantages` where each token has its own. So an option of one
+algorithm works with every other.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from ingot.post.rewards.reward_shaping import (
     truncated,
 )
 from ingot.workspace.config import Config
+from ingot.workspace.errors import CheckFailed
 
 if TYPE_CHECKING:
     from ingot.model.transformer import Transformer
@@ -144,9 +146,26 @@ class PolicyOptimization(RlAlgorithm):
         shaped = shape(plain, samples.episodes, samples.group, samples.limit, *options)
         return shaped if samples.coins is None else coin_flips(shaped, samples.episodes, samples.coins)
 
-    @abstractmethod
+    @property
+    def least_group(self) -> int:
+        return 2
+
+    def group_advantages(self, rewards: list[float]) -> list[float]:
+        """The advantages of a task's answers, by default against their mean; one whose environment failed is not among them."""
+        return centred(rewards)
+
     def answer_advantages(self, rewards: Sequence[float | None], group: int) -> list[float]:
-        """The advantage of every answer, the same for all of its tokens; `rewards` lists the groups one after the other."""
+        """The advantages of a batch: of `group` answers to each task, one task after the other; None, a failed answer, has 0."""
+        advantages = [0.0] * len(rewards)
+        for start in range(0, len(rewards), group):
+            known = [(start + at, one) for at, one in enumerate(rewards[start : start + group]) if one is not None]
+            found = self.group_advantages([one for _, one in known]) if known else []
+            if len(found) != len(known):
+                problem = f"group_advantages gave {len(found)} advantages of {len(known)} rewards"
+                raise CheckFailed(f"{self.algorithm}: {problem}", fix="give one for each reward, in their order")
+            for (index, _), advantage in zip(known, found, strict=True):
+                advantages[index] = advantage
+        return advantages
 
     def advantages(self, samples: Samples) -> Stamped:
         rewards = self.rewards(samples)
@@ -222,36 +241,29 @@ class GroupRelative(PolicyOptimization):
     )
     std_epsilon: float = Field(1e-4, ge=0, description="added to the deviation (verl 1e-6, open-instruct 1e-8)")
 
-    @property
-    def least_group(self) -> int:
-        return 2
+    def group_advantages(self, rewards: list[float]) -> list[float]:
+        if not self.divide_by_std or self.std == "batch":
+            return centred(rewards)
+        scale = deviation(rewards, self.std) + self.std_epsilon
+        return [one / scale if one else 0.0 for one in centred(rewards)]
 
     def answer_advantages(self, rewards: Sequence[float | None], group: int) -> list[float]:
-        return group_advantages(rewards, group, self.divide_by_std, self.std, self.std_epsilon)
+        advantages = super().answer_advantages(rewards, group)
+        if not self.divide_by_std or self.std != "batch":
+            return advantages
+        known = [value for value, reward in zip(advantages, rewards, strict=True) if reward is not None]
+        scale = deviation(known, "batch") + self.std_epsilon
+        return [one / scale if one else 0.0 for one in advantages]
 
 
-def group_advantages(
-    rewards: Sequence[float | None], group: int, divide_by_std: bool, std: Deviation = "sample", epsilon: float = 1e-4
-) -> list[float]:
-    """The advantage of every reward within its group; `rewards` lists the groups one after another.
+def centred(rewards: Sequence[float]) -> list[float]:
+    """The rewards minus their mean.
 
-    None stands for an episode whose environment failed: it is no part of its group, and has no advantage.
+    The mean is rounded once: where all rewards are equal it is that reward, so that every advantage is exactly 0. What rounding
+    would leave of 0.1 − 0.1 is as good as a real advantage to Muon.
     """
-    groups = groups_of(rewards, group)
-    # exactly 0 where all are equal: what rounding leaves of 0.1 − 0.1 is as good as a real advantage to Muon
-    means = [statistics.mean(known) if known else 0.0 for known in groups]
-    if divide_by_std and std == "batch":
-        centred = [one - mean for known, mean in zip(groups, means, strict=True) for one in known]
-        scales = [deviation(centred, std)] * len(groups)
-    elif divide_by_std:
-        scales = [deviation(known, std) for known in groups]
-    else:
-        scales, epsilon = [1.0] * len(groups), 0.0
-    return [
-        0.0 if one is None or one == mean else (one - mean) / (scale + epsilon)
-        for start, mean, scale in zip(range(0, len(rewards), group), means, scales, strict=True)
-        for one in rewards[start : start + group]
-    ]
+    mean = statistics.mean(rewards)
+    return [one - mean for one in rewards]
 
 
 def deviation(values: Sequence[float], std: Deviation) -> float:
@@ -261,15 +273,11 @@ def deviation(values: Sequence[float], std: Deviation) -> float:
     return statistics.pstdev(values) if std == "population" else statistics.stdev(values)
 
 
-def groups_of(rewards: Sequence[float | None], group: int) -> list[list[float]]:
-    """The rewards that are known, group by group."""
-    starts = range(0, len(rewards), group)
-    return [[reward for reward in rewards[start : start + group] if reward is not None] for start in starts]
-
-
 def spread_metrics(rewards: Sequence[float | None], group: int) -> dict[str, float]:
     """How much rewards differ within groups, and how many groups have any difference; 0 where no reward is known."""
-    spread = [statistics.pstdev(known) for known in groups_of(rewards, group) if known]
+    groups = (rewards[start : start + group] for start in range(0, len(rewards), group))
+    known = [[one for one in each if one is not None] for each in groups]
+    spread = [statistics.pstdev(each) for each in known if each]
     count = max(1, len(spread))
     return {"reward_std": sum(spread) / count, "mixed_groups": sum(value > 0 for value in spread) / count}
 
