@@ -44,7 +44,7 @@ from ingot.tokens.batch import Batch
 from ingot.train.batches import split_rows
 from ingot.train.config import LanguageConfig
 from ingot.train.loop import Trainer
-from ingot.train.losses.language import language_terms
+from ingot.train.losses.terms import language_terms
 from ingot.train.source import Source
 from ingot.workspace.progress import Progress
 from ingot.workspace.stage import StageFolder

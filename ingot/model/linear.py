@@ -37,8 +37,6 @@ class Linear(nn.Linear):
 class Embedding(nn.Embedding):
     """A row per token."""
 
-    weight_copy: Tensor | None = None  # a copy of the weight for a tied head
-
     def reset_parameters(self) -> None:
         if not self.weight.is_meta:
             super().reset_parameters()

@@ -17,7 +17,7 @@ from ingot.tokens.chat import ChatFormat
 from ingot.tokens.packing import make_batch
 from ingot.tokens.tokenizer import Tokenizer
 from ingot.train.batches import split_rows
-from ingot.train.losses.logprobs import score
+from ingot.train.losses.score import score
 from ingot.train.losses.terms import NOTHING_MORE, Scored, Wants
 from ingot.train.prepare import uncompiled
 from ingot.workspace.errors import ArtifactError

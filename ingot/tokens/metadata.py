@@ -71,7 +71,7 @@ class Sizes:
             if scored is None or places is None:
                 places = None
             else:
-                places = pad(places, (0, scored - len(places)), value=_idle(_scored(batch)))
+                places = pad(places, (0, scored - len(places)), value=_idle(is_scored(batch)))
             ends = pad(metadata.starts, (0, starts - len(metadata.starts)), value=batch.tokens.numel())
             return dataclasses.replace(batch, metadata=BatchMetadata(ends, longest, metadata.whole, places))
 
@@ -106,7 +106,7 @@ def document_starts(documents_BT: Tensor, multiple: int = DOCUMENTS) -> tuple[Te
 
 def scored_positions(batch: Batch, multiple: int = SCORED) -> Tensor | None:
     """Positions of the flattened batch that hold all scored ones; None if that is all of them."""
-    scored = _scored(batch)
+    scored = is_scored(batch).flatten()
     positions = scored.nonzero().flatten()
     count = -(-len(positions) // multiple) * multiple
     if len(positions) > MOST * scored.numel() or count >= scored.numel():
@@ -114,9 +114,9 @@ def scored_positions(batch: Batch, multiple: int = SCORED) -> Tensor | None:
     return pad(positions, (0, count - len(positions)), value=_idle(scored))
 
 
-def _scored(batch: Batch) -> Tensor:
-    """Whether any stream scores a position, of the flattened batch."""
-    return torch.stack([stream != 0 for stream in batch.streams.values()]).any(dim=0).flatten()
+def is_scored(batch: Batch) -> Tensor:
+    """True where any stream is not zero [rows, length]."""
+    return torch.stack([stream != 0 for stream in batch.streams.values()]).any(dim=0)
 
 
 def _idle(scored: Tensor) -> int:

@@ -33,13 +33,14 @@ class Bf16Copies:
     def __init__(self, model: Transformer, dtype: torch.dtype, *, head: bool = True) -> None:
         modules = [module for module in model.modules() if module is not model.head_part]
         found = [(module, name) for module in modules for name in _matrices(module)]
-        if head:  # the loss of fused_head.py reads it; others cast the head themselves
-            found.append((model.head_part, "weight"))
         self.attributes = [(module, f"{name}_copy") for module, name in found]
         self.weights = [module.get_parameter(name) for module, name in found]
+        if head:
+            self.weights.append(model.head_weight_VD)
         self.copies = [torch.empty_like(weight, dtype=dtype, requires_grad=False) for weight in self.weights]
-        for (module, _), weight, copy in zip(found, self.weights, self.copies, strict=True):
-            if weight.requires_grad and module is not model.head_part:  # the loss makes the head's gradient in float32
+        self.head = self.copies[-1] if head else None  # for the fused loss, which makes the head's gradient in float32
+        for weight, copy in zip(self.weights, self.copies, strict=True):
+            if weight.requires_grad and copy is not self.head:
                 copy.requires_grad_()
                 copy.register_post_accumulate_grad_hook(_hand_over(weight))
 
@@ -48,12 +49,12 @@ class Bf16Copies:
         """A context in which layers multiply with copies, made from the weights on entry; gradients go to the weights."""
         with torch.no_grad():
             torch._foreach_copy_(self.copies, [weight.detach() for weight in self.weights])
-        for (module, name), copy in zip(self.attributes, self.copies, strict=True):
+        for (module, name), copy in zip(self.attributes, self.copies, strict=False):
             setattr(module, name, copy)
         try:
             yield
         finally:
-            for (module, name), copy in zip(self.attributes, self.copies, strict=True):
+            for (module, name), copy in zip(self.attributes, self.copies, strict=False):
                 delattr(module, name)
                 copy.grad = None  # left by a pass that failed: the next step must not find it
 

@@ -25,9 +25,8 @@ from ingot.train.batches import lengthen
 from ingot.train.bf16_copies import Bf16Copies
 from ingot.train.device import precision_context
 from ingot.train.gradients import gradient_norms
-from ingot.train.losses.logprobs import score
+from ingot.train.losses.score import StepTerms, has_known_factors, score
 from ingot.train.losses.terms import NOTHING_MORE, LossTerm, Scored, Wants
-from ingot.train.losses.token_factors import TokenFactors, has_token_factors
 from ingot.train.parallel.context import make_context_parallel
 from ingot.train.parallel.layout import AXES, Layout
 from ingot.train.parallel.shard import reduce_over_copies
@@ -75,7 +74,6 @@ class Objective:
         self.terms, self.sources, self.temperature = terms, sources, temperature
         self.want_logits, self.measure_noise = want_logits, measure_noise
         self.wants = Wants.of(terms)
-        self.known_factors = has_token_factors(terms, temperature)
 
     def loss(
         self,
@@ -146,7 +144,8 @@ class Passes:
         """Copies of the weights in the dtype of the products, where they are not gathered in it anyway."""
         if self.layout is not None or self.dtype.itemsize != 2:
             return None
-        return Bf16Copies(self.model, self.dtype, head=self.objective.known_factors)
+        fused = has_known_factors(self.objective.terms, self.objective.temperature)
+        return Bf16Copies(self.model, self.dtype, head=fused)
 
     def precision(self) -> AbstractContextManager[object]:
         """A context in which matrix products run in the chosen dtype."""
@@ -173,11 +172,10 @@ class Passes:
         """Forward and backward over one micro-batch."""
         objective = self.objective
         record = self.record(sums)
-        token_factors = TokenFactors(objective.terms, denominators) if objective.known_factors else None
+        step = StepTerms(objective.terms, denominators, None if self.copies is None else self.copies.head)
         with self.precision():
-            scored = score(
-                self.model, batch, objective.temperature, record, objective.wants, token_factors, self.context_parallel
-            )
+            further = record, objective.wants, step, self.context_parallel
+            scored = score(self.model, batch, objective.temperature, *further)
         objective.loss(scored, record, batch, denominators, tokens, sums).backward()
         sums.record.add_loads(record)
         sums.record.add_all_max_logits(record)

@@ -26,7 +26,7 @@ from ingot.tokens.shards import Shards
 from ingot.train.batches import deal, padding_like, split_rows
 from ingot.train.loop import Trainer
 from ingot.train.lora import adapt
-from ingot.train.losses.language import language_terms
+from ingot.train.losses.terms import language_terms
 from ingot.train.parallel.layout import AXES, world_size
 from ingot.train.plateau import PlateauWatch
 from ingot.train.pretrain_config import PretrainConfig

@@ -16,7 +16,7 @@ from ingot.tokens.batch import Batch
 from ingot.tokens.batch import TokenSequence as Text
 from ingot.tokens.packing import make_batch
 from ingot.train.config import LanguageConfig
-from ingot.train.losses.language import language_terms
+from ingot.train.losses.terms import language_terms
 from tests.model.minis import MINIS, covering_fast, few_layers, mini
 from tests.train.corpus import Corpus, mean_of_last, shakespeare, train, write_corpus
 from tests.train.toy import FixedSource, make_trainer, run_without_final_checkpoint, stage_folder

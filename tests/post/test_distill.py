@@ -24,8 +24,8 @@ from ingot.tokens.config import TokenizerConfig
 from ingot.tokens.packing import make_batch
 from ingot.tokens.tokenizer import Tokenizer
 from ingot.tokens.train_tokenizer import train_tokenizer
-from ingot.train.losses.logprobs import score
 from ingot.train.losses.policy_gradient import PolicyGradient, ReferenceDivergence
+from ingot.train.losses.score import score
 from ingot.train.losses.terms import LossTerm, Scored
 from ingot.workspace.errors import RecipeError
 from ingot.workspace.stage import StageFolder

@@ -22,11 +22,10 @@ from ingot.tokens.metadata import (
     with_metadata,
 )
 from ingot.train.batches import padding_like
-from ingot.train.losses.logprobs import score
+from ingot.train.losses.score import StepTerms, score
 from ingot.train.losses.terms import CrossEntropy, MultiTokenPrediction, Wants, ZLoss
-from ingot.train.losses.token_factors import TokenFactors
 from tests.model.tiny import VOCABULARY, config, random_model
-from tests.train.losses.test_token_factors import model_with_everything
+from tests.train.losses.test_ways import model_with_everything
 
 
 @st.composite
@@ -142,8 +141,8 @@ def test_scoring_with_metadata_is_scoring_without(planned: bool, monkeypatch: py
     assert placed.metadata is not None and placed.metadata.scored is not None
     assert scored_count < len(placed.metadata.scored) < batch.tokens.numel()
     for given_batch in (batch, placed):
-        token_factors = TokenFactors(terms, denominators) if planned else None
-        scored = score(model, given_batch, wants=Wants(log_normalisers=True, ahead=True), token_factors=token_factors)
+        step = StepTerms(terms, denominators) if planned else None
+        scored = score(model, given_batch, wants=Wants(log_normalisers=True, ahead=True), step=step)
         loss = scored.loss
         if loss is None:
             parts = [term.coefficient * term.numerator(scored)[0] / denominators[term.name] for term in terms]
@@ -165,7 +164,7 @@ def test_a_row_of_nothing_but_padding() -> None:
     batch = with_metadata(padding_like(few_scored()))
     assert batch.metadata is not None and not batch.metadata.whole
     model = random_model(config()).double()
-    scored = score(model, batch, token_factors=TokenFactors((CrossEntropy(),), {"cross_entropy": torch.tensor(5.0)}))
+    scored = score(model, batch, step=StepTerms((CrossEntropy(),), {"cross_entropy": torch.tensor(5.0)}))
     assert scored.loss is not None and float(scored.loss.detach()) == 0
     gradients = torch.autograd.grad(scored.loss, list(model.parameters()), materialize_grads=True)
     assert all(not gradient.any() for gradient in gradients)

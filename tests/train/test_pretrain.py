@@ -24,7 +24,7 @@ from ingot.tokens.train_tokenizer import train_tokenizer
 from ingot.train import passes
 from ingot.train.config import Plateau
 from ingot.train.loop import Trainer
-from ingot.train.losses.language import language_terms
+from ingot.train.losses.terms import language_terms
 from ingot.train.plateau import PlateauWatch
 from ingot.train.pretrain import ShardSource
 from ingot.train.pretrain import run as run_stage

@@ -15,7 +15,7 @@ from ingot.model.feed_forward.mixture import MixtureOfExperts
 from ingot.model.record import Record
 from ingot.model.transformer import Transformer
 from ingot.tokens.batch import Batch
-from ingot.train.losses.logprobs import score
+from ingot.train.losses.score import score
 from ingot.train.losses.terms import CrossEntropy
 from ingot.workspace.errors import Interrupted
 from ingot.workspace.stage import StageFolder

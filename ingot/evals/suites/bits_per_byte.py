@@ -91,11 +91,12 @@ def row_bits(model: Transformer, batch: Batch) -> list[float]:
     """The information in the scored tokens of each row, in bits."""
     import torch
 
-    from ingot.train.losses.logprobs import score, scored_positions
+    from ingot.tokens.metadata import is_scored
+    from ingot.train.losses.score import score
 
     with torch.inference_mode():
         scored = score(model, batch)
-    rows = scored_positions(batch).nonzero()[:, 0]
+    rows = is_scored(batch).nonzero()[:, 0]
     weighted = scored.logprobs.double() * scored.streams["weight"]
     sums = torch.zeros(len(batch.tokens), dtype=torch.float64, device=rows.device).index_add_(0, rows, weighted)
     return [-value / math.log(2) for value in sums.tolist()]
@@ -103,9 +104,9 @@ def row_bits(model: Transformer, batch: Batch) -> list[float]:
 
 def row_targets(batch: Batch) -> list[list[int]]:
     """The scored tokens of each row."""
-    from ingot.train.losses.logprobs import scored_positions
+    from ingot.tokens.metadata import is_scored
 
-    scored = scored_positions(batch)
+    scored = is_scored(batch)
     return [targets[mask].tolist() for targets, mask in zip(batch.targets, scored, strict=True)]
 
 

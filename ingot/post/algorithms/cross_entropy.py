@@ -2,7 +2,7 @@
 
     loss = −Σ_t w_t log p_t / Σ_t w_t,   w_t = 1 on what the assistant writes, 0 on what it is given
 
-with the further terms that the stage's options ask for, as in pre-training (train/losses/language.py).
+with the further terms that the stage's options ask for, as in pre-training (train/losses/terms.py).
 """
 
 from __future__ import annotations
@@ -20,6 +20,6 @@ class CrossEntropy(SftAlgorithm):
     """Cross-entropy on what the assistant writes."""
 
     def terms(self, model: Transformer, config: Any) -> list[LossTerm]:
-        from ingot.train.losses.language import language_terms
+        from ingot.train.losses.terms import language_terms
 
         return language_terms(model, config)

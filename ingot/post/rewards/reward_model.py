@@ -20,7 +20,7 @@ from ingot.tokens.packing import make_batch
 from ingot.train.batches import split_rows
 from ingot.train.config import TrainingConfig
 from ingot.train.device import choose_device, choose_frozen_precision
-from ingot.train.losses.logprobs import score
+from ingot.train.losses.score import score
 from ingot.train.losses.terms import Wants
 from ingot.workspace.errors import ArtifactError
 

@@ -36,7 +36,7 @@ from ingot.train.batches import deal
 from ingot.train.device import choose_device, choose_precision, precision_context
 from ingot.train.losses.divergence import STATES
 from ingot.train.losses.gold import REST
-from ingot.train.losses.logprobs import run_model
+from ingot.train.losses.score import run_model
 from ingot.train.passes import Passes
 from ingot.train.source import Source
 from ingot.workspace.errors import CheckFailed

@@ -28,7 +28,7 @@ from ingot.post.resumable import Resumable
 from ingot.tokens.batch import TokenSequence
 from ingot.tokens.packing import make_batch
 from ingot.train.batches import split_rows
-from ingot.train.losses.logprobs import score
+from ingot.train.losses.score import score
 from ingot.train.losses.terms import Distributions, Wants
 from ingot.workspace.config import content_hash
 from ingot.workspace.stage import StageFolder

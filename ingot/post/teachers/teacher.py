@@ -23,7 +23,7 @@ from ingot.tokens.packing import make_batch
 from ingot.tokens.respell import Respeller
 from ingot.train.batches import split_rows
 from ingot.train.losses.gold import Shared
-from ingot.train.losses.logprobs import Picked, run_model, score_states
+from ingot.train.losses.score import Picked, run_model, score_states
 from ingot.workspace.errors import CheckFailed, RecipeError
 from ingot.workspace.stage import StageFolder
 

@@ -28,7 +28,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.distributed.tensor import DTensor
 from torch.nn.functional import pad
 
 from ingot.kernels.cross_entropy import differentiate, multiply_unless_one, spread, summarise
@@ -140,10 +139,6 @@ def linear_cross_entropy(
 
     `copy_VD` is a copy of the weight, used if it has the dtype of the states; the gradient goes to `weight_VD`.
     """
-    if isinstance(weight_VD, DTensor):  # a head that tensor parallelism divides
-        from ingot.train.parallel.vocabulary import divided_cross_entropy
-
-        return divided_cross_entropy(states_ND, weight_VD, targets_N, a_N, b_N, scale, softcap)
     copy = weight_VD if copy_VD is None or copy_VD.dtype != states_ND.dtype else copy_VD
     copy = copy.detach().to(states_ND.dtype)
     middle = partial(differentiate, scale=scale, softcap=softcap)

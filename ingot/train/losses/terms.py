@@ -33,6 +33,9 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from ingot.model.transformer import Transformer
+from ingot.train.config import LanguageConfig
+
 
 @dataclass(frozen=True)
 class Ahead:
@@ -217,3 +220,11 @@ class MultiTokenPrediction(LossTerm):
 
     def factors(self, streams: Mapping[str, Tensor]) -> Factors:
         return Factors(ahead=-1.0)
+
+
+def language_terms(model: Transformer, config: LanguageConfig) -> list[LossTerm]:
+    """The terms of pre-training and fine-tuning; one with coefficient 0 is left out by the trainer."""
+    terms: list[LossTerm] = [CrossEntropy(), ZLoss(coefficient=config.z_loss)]
+    if model.config.multi_token is not None:
+        terms.append(MultiTokenPrediction(coefficient=model.config.multi_token.weight))
+    return terms

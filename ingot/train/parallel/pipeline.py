@@ -23,9 +23,8 @@ from torch.distributed.tensor import DTensor
 from ingot.model.record import Record, RouterLoad
 from ingot.model.transformer import Transformer
 from ingot.tokens.batch import Batch
-from ingot.train.losses.logprobs import run_model, score_states
+from ingot.train.losses.score import StepTerms, run_model, score_states
 from ingot.train.losses.terms import NOTHING_MORE, Scored, Wants
-from ingot.train.losses.token_factors import TokenFactors
 from ingot.train.parallel.layout import AXES, Layout
 from ingot.train.parallel.shard import reduce_over_copies
 from ingot.train.parallel.stages import StagedTransformer
@@ -148,8 +147,7 @@ class PipelinePasses(Passes):
         with self.precision():
             left = run_model(model, batch, record, self.context_parallel, stage=stage, entering_BTD=entering)
             if stage == model.stages - 1:
-                token_factors = TokenFactors(objective.terms, denominators) if objective.known_factors else None
-                further = record, objective.wants, token_factors, self.context_parallel
+                further = record, objective.wants, StepTerms(objective.terms, denominators), self.context_parallel
                 scored = score_states(model, left, batch, objective.temperature, *further)
         if stage == model.stages - 1:
             loss = objective.loss(scored, record, batch, denominators, tokens, sums)

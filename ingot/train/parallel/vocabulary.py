@@ -69,7 +69,7 @@ def divided_cross_entropy(
     scale: float,
     softcap: float | None,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """The result of `linear_cross_entropy` (fused_head.py) from a head that is cut by its rows: the same on all ranks."""
+    """The result of `linear_cross_entropy` (losses/fused_head.py) from a head that is cut by its rows: the same on all ranks."""
     group, own_VD = weight_VD.device_mesh.get_group(), local(weight_VD)
     copy = own_VD.detach().to(states_ND.dtype)
     targets_N = targets_N - group.rank() * len(own_VD)  # rows of this rank; negative or too large on the others

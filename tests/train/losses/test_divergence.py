@@ -17,9 +17,9 @@ from ingot.tokens.batch import Batch
 from ingot.tokens.batch import TokenSequence as Text
 from ingot.tokens.packing import make_batch
 from ingot.train.batches import Shapes, lengthen, padding_like, split_rows
-from ingot.train.losses import logprobs
+from ingot.train.losses import score as score_module
 from ingot.train.losses.divergence import STATES, Divergence, FullDivergence, TopKDivergence, generalised_jsd
-from ingot.train.losses.logprobs import score
+from ingot.train.losses.score import score
 from ingot.train.losses.terms import Distributions, LossTerm, Scored, Wants
 from tests.model.tiny import VOCABULARY, config, mixed_config, random_model
 from tests.slow import first_fast
@@ -191,7 +191,7 @@ def test_measures_and_heads_whatever_the_chunks(size: int, monkeypatch: pytest.M
     expected = (batch.streams["response_mask"] * entropy * value).sum()
     wanted = torch.autograd.grad(expected, list(model.parameters()))
     monkeypatch.setattr(model, "head", counted)
-    monkeypatch.setattr(logprobs, "CHUNK_LOGITS", size * VOCABULARY)
+    monkeypatch.setattr(score_module, "CHUNK_LOGITS", size * VOCABULARY)
     found, _ = term.numerator(score(model, batch, wants=Wants.of([term])))
     assert found.item() == pytest.approx(expected.item(), rel=1e-12)
     for one, other in zip(torch.autograd.grad(found, list(model.parameters())), wanted, strict=True):

@@ -18,7 +18,7 @@ from ingot.tokens.batch import Batch, TokenSequence
 from ingot.tokens.metadata import with_metadata
 from ingot.tokens.packing import make_batch
 from ingot.train.batches import lengthen, padding_like, split_rows
-from ingot.train.losses import logprobs
+from ingot.train.losses import score as score_module
 from ingot.train.losses.divergence import STATES, FullDivergence
 from ingot.train.losses.gold import REST, GoldDivergence, Shared, sorted_distance
 from tests.model.tiny import VOCABULARY, config, mixed_config, random_model
@@ -140,7 +140,7 @@ def same_in_every_cut(
 def test_the_loss_and_its_gradients_are_those_of_trl(
     merge: str, beta: float, weight: float | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(logprobs, "CHUNK_LOGITS", 5 * VOCABULARY)  # groups lie across chunks
+    monkeypatch.setattr(score_module, "CHUNK_LOGITS", 5 * VOCABULARY)  # groups lie across chunks
     several = [each for text in TEXTS for each in text.groups if each.stop - each.start > 1]
     assert len(several) > 8 and any(each.other_stop - each.other_start > 1 for each in several)
     term = GoldDivergence(

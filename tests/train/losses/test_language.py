@@ -13,9 +13,8 @@ from ingot.model.transformer import Transformer
 from ingot.tokens.batch import Batch, TokenSequence
 from ingot.tokens.packing import make_batch
 from ingot.train.config import LanguageConfig
-from ingot.train.losses.language import language_terms
-from ingot.train.losses.logprobs import score
-from ingot.train.losses.terms import MultiTokenPrediction, Wants, ZLoss
+from ingot.train.losses.score import score
+from ingot.train.losses.terms import MultiTokenPrediction, Wants, ZLoss, language_terms
 from tests.model.tiny import VOCABULARY, config, random_model
 
 
@@ -94,7 +93,7 @@ def test_z_loss(monkeypatch: pytest.MonkeyPatch) -> None:
     weight = batch.streams["weight"]
     normaliser = torch.log(torch.exp(logits).sum(dim=-1))
     torch.testing.assert_close(numerator, (weight * normaliser**2).sum(), rtol=1e-12, atol=1e-12)
-    monkeypatch.setattr("ingot.train.losses.logprobs.CHUNK_LOGITS", 3 * VOCABULARY)  # in chunks that are recomputed
+    monkeypatch.setattr("ingot.train.losses.score.CHUNK_LOGITS", 3 * VOCABULARY)  # in chunks that are recomputed
     chunked, _ = term.numerator(score(model, batch, wants=Wants.of([term])))
     torch.testing.assert_close(chunked, numerator, rtol=1e-12, atol=1e-12)
     grads = [torch.autograd.grad(each, model.embedding.weight)[0] for each in (numerator, chunked)]

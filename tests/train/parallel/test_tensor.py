@@ -16,11 +16,11 @@ from ingot.model.config import ModelConfig
 from ingot.model.order import Order, in_model_order, in_ranks_order, local, orders, whole
 from ingot.model.transformer import Transformer
 from ingot.train import float8
-from ingot.train.losses.fused_head import linear_cross_entropy
 from ingot.train.parallel.config import MeshConfig
 from ingot.train.parallel.layout import Layout, make_layout
 from ingot.train.parallel.shard import shard_model
 from ingot.train.parallel.tensor import apply_tensor_parallel
+from ingot.train.parallel.vocabulary import divided_cross_entropy
 from ingot.workspace.errors import RecipeError
 from tests.slow import first_fast, slow
 from tests.train.parallel.models import DENSE, MLA, MOE, VOCABULARY, fresh, shape, sparse, two_choices, uneven
@@ -244,7 +244,7 @@ def divided_losses() -> dict[str, Any]:
     mesh = layout.mesh["tensor"]
     whole_head = distribute_tensor(head.detach(), mesh, [Shard(0)]).requires_grad_()
     states.requires_grad_()
-    loss, logprobs, normalisers = linear_cross_entropy(states, whole_head, targets, a, b, scale=0.7, softcap=3.0)
+    loss, logprobs, normalisers = divided_cross_entropy(states, whole_head, targets, a, b, scale=0.7, softcap=3.0)
     (2 * loss).backward()
     assert states.grad is not None and isinstance(whole_head.grad, DTensor)
     return {

@@ -15,11 +15,10 @@ from ingot.tokens import metadata
 from ingot.tokens.batch import Batch
 from ingot.tokens.metadata import with_metadata
 from ingot.train.losses import fused_head
-from ingot.train.losses.logprobs import score
 from ingot.train.losses.policy_gradient import PolicyGradient, ReferenceDivergence
 from ingot.train.losses.preference import Preference
+from ingot.train.losses.score import StepTerms, has_known_factors, score
 from ingot.train.losses.terms import CrossEntropy, LossTerm, MultiTokenPrediction, ZLoss
-from ingot.train.losses.token_factors import TokenFactors, has_token_factors
 from ingot.train.passes import Objective, Sums
 from tests.model.tiny import VOCABULARY, config, random_model
 from tests.train.losses.test_language import documents, packed
@@ -42,12 +41,11 @@ def one_pass(
 ) -> tuple[dict[str, Tensor], list[Tensor]]:
     """Everything that a pass logs, and its gradients."""
     objective = Objective(terms)
-    assert objective.known_factors
     denominators = {
         term.name: 1.5 * term.denominator(batch.streams) for term in terms
     }  # as of a step with more batches
-    token_factors = TokenFactors(terms, denominators) if planned else None
-    scored = score(model, batch, wants=objective.wants, token_factors=token_factors)
+    step = StepTerms(terms, denominators) if planned else None
+    scored = score(model, batch, wants=objective.wants, step=step)
     assert (scored.loss is not None) == planned
     sums = Sums()
     loss = objective.loss(scored, Record(), batch, denominators, torch.tensor(1.0), sums)
@@ -89,6 +87,6 @@ def test_two_terms_of_one_kind_add_up() -> None:
 
 @pytest.mark.parametrize("term", [PolicyGradient(), ReferenceDivergence(coefficient=0.1), Preference()])
 def test_what_depends_on_the_log_probabilities_cannot_be_planned(term: LossTerm) -> None:
-    assert has_token_factors(ALL, 1.0)
-    assert not has_token_factors(ALL, 0.7)
-    assert not has_token_factors((*ALL, term), 1.0)
+    assert has_known_factors(ALL, 1.0)
+    assert not has_known_factors(ALL, 0.7)
+    assert not has_known_factors((*ALL, term), 1.0)

@@ -11,9 +11,11 @@ from torch import Tensor
 
 from ingot.model.transformer import Transformer
 from ingot.tokens.batch import Batch, TokenSequence
+from ingot.tokens.metadata import is_scored
 from ingot.tokens.packing import make_batch
-from ingot.train.losses import fused_head, logprobs
-from ingot.train.losses.logprobs import score, scored_positions
+from ingot.train.losses import fused_head
+from ingot.train.losses import score as score_module
+from ingot.train.losses.score import score
 from ingot.train.losses.terms import NOTHING_MORE, Wants
 from tests.model.tiny import VOCABULARY, mixed_config, random_model, random_tokens
 
@@ -40,7 +42,7 @@ def test_scores_are_those_of_all_logits(batch: Batch, temperature: float) -> Non
     model = random_model(mixed_config())
     scored = score(model, batch, temperature)
     wanted = (batch.streams["weight"] != 0) | (batch.streams["bonus"] != 0)
-    assert torch.equal(scored_positions(batch), wanted)
+    assert torch.equal(is_scored(batch), wanted)
     assert 0 < int(wanted.sum()) < batch.token_count
     logits = model(batch.tokens, batch.positions, batch.documents) / temperature
     table = logits.log_softmax(-1).gather(-1, batch.targets[..., None])[..., 0]
@@ -79,7 +81,7 @@ def test_chunks_change_nothing(
     monkeypatch.setattr(model, "head", count_rows(model.head))
     for name in ("summarise", "spread"):
         monkeypatch.setattr(fused_head, name, count_rows(getattr(fused_head, name)))
-    monkeypatch.setattr(logprobs, "CHUNK_LOGITS", tokens * VOCABULARY)
+    monkeypatch.setattr(score_module, "CHUNK_LOGITS", tokens * VOCABULARY)
     monkeypatch.setattr(fused_head, "CHUNK_LOGITS_CPU", tokens * VOCABULARY)
     chunked = score(model, batch, temperature, wants=wants)
     assert max(seen) <= max(tokens, 1) and sum(seen) == len(whole.logprobs)
@@ -94,7 +96,7 @@ def test_chunks_change_nothing(
 def test_a_vocabulary_larger_than_a_chunk_goes_token_by_token(batch: Batch, monkeypatch: pytest.MonkeyPatch) -> None:
     model = random_model(mixed_config())
     whole = score(model, batch)
-    monkeypatch.setattr(logprobs, "CHUNK_LOGITS", 1)
+    monkeypatch.setattr(score_module, "CHUNK_LOGITS", 1)
     monkeypatch.setattr(fused_head, "CHUNK_LOGITS_CPU", 1)
     torch.testing.assert_close(score(model, batch).logprobs, whole.logprobs, rtol=0, atol=2e-6)
 
