@@ -178,7 +178,8 @@ def test_config_modules_outside_the_model_import_nothing_heavy() -> None:
     A part of the model declares its options beside its module, so reading a recipe with a model in it imports torch. All else
     of a recipe, and the code that reads it, does without: data, tokens, post-training, evaluations.
     """
-    heavy = [PACKAGE / "model" / name for name in ("config.py", "mixers/config.py", "feed_forward/config.py")]
+    rooms = ("", "mixers", "feed_forward", "positions")
+    heavy = [PACKAGE / "model" / room / "config.py" for room in rooms]
     assert all(path.exists() for path in heavy)
     paths = sorted(set(PACKAGE.rglob("config.py")) - set(heavy))
     assert len(paths) > 12

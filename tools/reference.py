@@ -66,7 +66,12 @@ def table(config: type[BaseModel]) -> str:
     rows = ["| key | type | default | meaning |", "| --- | --- | --- | --- |"]
     for name, field in config.model_fields.items():
         own = f"`{config.kind_name()}`" if issubclass(config, Kind) and name == config.key else ""
-        cells = (f"`{name}`", own or type_name(field.annotation), own or default(field), field.description or "")
+        cells = (
+            f"`{name}`",
+            own or type_name(whole_type(field)),
+            own or default(field),
+            field.description or "",
+        )
         rows.append("| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in cells) + " |")
     if issubclass(config, KindsByName):
         for name, kind in config.kinds.builtin().items():
@@ -75,6 +80,12 @@ def table(config: type[BaseModel]) -> str:
             f"| `file.py:Name` | mapping | its defaults | a {config.kinds.what} of your own, with its options |"
         )
     return "\n".join(rows) + "\n"
+
+
+def whole_type(field: FieldInfo) -> object:
+    """The type of a field with the table of kinds that pydantic keeps beside it."""
+    tables = [each for each in field.metadata if isinstance(each, Kinds)]
+    return typing.Annotated[field.annotation, tables[0]] if tables else field.annotation
 
 
 def default(field: FieldInfo) -> str:
@@ -123,7 +134,7 @@ def nested_configs(annotation: object) -> list[type[BaseModel]]:
     )
     for field in fields:
         kinds = [kind for part in (field.annotation, *field.metadata) for kind in _kinds_in(part)]
-        for config in [*_configs_in(field.annotation), *kinds]:
+        for config in [*_configs_in(whole_type(field)), *kinds]:
             found += [each for each in (config, *nested_configs(config)) if each not in found]
     if isinstance(annotation, type) and issubclass(annotation, KindsByName):
         found += [kind for kind in annotation.kinds.builtin().values() if kind not in found]

@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 import torch
+from pydantic import ValidationError
 
 from ingot.checkpoints.adapter import adapted
 from ingot.checkpoints.adapter_state import LORA, read_adapter_state
@@ -32,6 +33,8 @@ from ingot.model.config import ModelConfig
 from ingot.model.transformer import Transformer
 from ingot.workspace.errors import ArtifactError
 from ingot.workspace.files import atomic_folder, file_sha256, inside, read_json, write_json
+from ingot.workspace.kinds import WRONG_KIND
+from ingot.workspace.outside import specs
 from ingot.workspace.packages import program
 
 CONFIG, STATE, TOKENIZER, TRAINING, MANIFEST = "config.json", "state", "tokenizer", "training.json", "manifest.json"
@@ -144,27 +147,54 @@ def read_config(path: Path) -> ModelConfig:
     """The configuration of the model at `path` alone: its weights are not looked at."""
     if path.suffix == GGUF or is_huggingface(find_checkpoint(path)):
         return open_model(path).config
-    config = find_checkpoint(path) / CONFIG
+    return _model_config(find_checkpoint(path))
+
+
+def _model_config(folder: Path) -> ModelConfig:
+    """The configuration in a checkpoint. Parts of the user's own are loaded from where they were, never from the checkpoint."""
+    path = folder / CONFIG
     try:
-        return ModelConfig.model_validate(read_json(config))
-    except ValueError as error:  # no JSON, or not that of a model
-        raise ArtifactError(f"this is not the configuration of a model: {error}", place=str(config)) from error
+        values = read_json(path)
+        for spec in specs(values):
+            file = Path(spec.rpartition(":")[0])
+            if not file.is_absolute() or file.is_relative_to(folder.resolve()):
+                raise ArtifactError(
+                    f"it names code that came with it: {spec}",
+                    place=str(path),
+                    fix="look at that file, put it elsewhere and write its absolute path here, if it is to be run",
+                )
+        return ModelConfig.model_validate(values)
+    except ValidationError as error:
+        wrong = next((one["ctx"] for one in error.errors() if one["type"] == WRONG_KIND), None)
+        if wrong is None:
+            raise ArtifactError(f"this is not the configuration of a model: {error}", place=str(path)) from error
+        fix = "the model has a part of your own, in a file: put it back there, or write here where it is now"
+        raise ArtifactError(str(wrong["problem"]), place=str(path), fix=fix) from error
+    except ValueError as error:  # no JSON
+        raise ArtifactError(f"this is not the configuration of a model: {error}", place=str(path)) from error
 
 
-def open_model(path: Path, adapter: Path | None = None) -> StoredModel:
-    """The same without reading its weights: they are read when they are used, and merged then with a PEFT `adapter`."""
-    stored = _open(path)
+def open_model(path: Path, adapter: Path | None = None, family: str | None = None) -> StoredModel:
+    """The same without reading its weights: they are read when they are used, and merged then with a PEFT `adapter`.
+
+    `family` is one of the user's own (`file.py:NAME`), to read a Hugging Face folder by.
+    """
+    stored = _open(path, family)
     return stored if adapter is None else adapted(stored, read_peft(adapter, stored.config))
 
 
-def _open(path: Path) -> StoredModel:
+def _open(path: Path, family: str | None = None) -> StoredModel:
+    if family is not None and not is_huggingface(path):
+        raise ArtifactError(
+            "a family reads a Hugging Face folder, which this is not", place=str(path), fix="leave it out"
+        )
     if path.suffix == GGUF and path.is_file():
         return open_gguf(path)
     folder = find_checkpoint(path)
     if is_huggingface(folder):
-        return open_huggingface(folder)
+        return open_huggingface(folder, family)
     verify_checkpoint(folder)
-    config = ModelConfig.model_validate(read_json(folder / CONFIG))
+    config = _model_config(folder)
     files = {file.name: file.read_bytes() for file in sorted((folder / TOKENIZER).glob("*"))}
     stored = StoredModel(config, StateFiles(folder / STATE), files, str(folder))
     if not (folder / LORA).exists():

@@ -24,6 +24,7 @@ from ingot.model.transformer import Transformer
 from ingot.workspace.errors import ArtifactError
 from ingot.workspace.files import PARTIAL, atomic_folder
 from ingot.workspace.interrupt import StopSignal
+from ingot.workspace.outside import anchor
 from ingot.workspace.progress import Progress
 
 LARGEST_SHARD = 5_000_000_000
@@ -37,6 +38,7 @@ def import_model(
     folder: str | Path,
     *,
     adapter: Path | None = None,
+    family: str | None = None,
     dtype: torch.dtype | None = None,
     replace: bool = False,
     progress: Progress | None = None,
@@ -44,10 +46,12 @@ def import_model(
 ) -> Path:
     """Write the model at `source` as an Ingot checkpoint. Weights keep their dtype unless another is asked for.
 
-    A PEFT `adapter` is merged into the weights, which are in float32 then.
+    A PEFT `adapter` is merged into the weights, which are in float32 then. A model type that Ingot does not know is read by a
+    `family` of your own, `file.py:NAME` (docs/guides/add-a-family.md); the checkpoint remembers it and is exported by it.
     """
     target = check_target(Path(folder), replace)
-    stored = open_model(Path(source), adapter).cast(dtype)
+    own = None if family is None else anchor(family, Path.cwd())
+    stored = open_model(Path(source), adapter, own).cast(dtype)
     check_space(target, stored.parameters.bytes)
     meter = Meter(stored, stored.parameters.bytes, progress or Progress(), stop or StopSignal())
     with atomic_folder(target) as temporary:
@@ -71,6 +75,7 @@ def export_model(
     target = check_target(Path(folder), replace)
     stored = in_memory(source) if isinstance(source, Transformer) else open_model(Path(source), adapter)
     if model_type is not None:
+        model_type = anchor(model_type, Path.cwd())
         find_family(model_type, "what to export as")
         stored = dataclasses.replace(stored, config=stored.config.model_copy(update={"export_as": model_type}))
     plan = HuggingFacePlan(stored.cast(dtype), max_shard_bytes)

@@ -50,13 +50,16 @@ def is_huggingface(folder: Path) -> bool:
     return (folder / CONFIG).exists() and ((folder / WEIGHTS).exists() or (folder / INDEX).exists())
 
 
-def open_huggingface(folder: Path) -> StoredModel:
-    """The model of a folder. Every key of config.json and every tensor must be understood."""
+def open_huggingface(folder: Path, own: str | None = None) -> StoredModel:
+    """The model of a folder. Every key of config.json and every tensor must be understood.
+
+    `own` is a family of the user's own (`file.py:NAME`) to read it by.
+    """
     values, place = _read_object(folder / CONFIG), str(folder / CONFIG)
     is_reward_model = is_classifier(values)
     if is_reward_model:
         values = read_classifier(values, place)
-    family = find_family(values.get("model_type"), place)
+    family = find_family(own or values.get("model_type"), place)
     theirs: Tensors = FolderTensors(folder, family.canonical)
     quantisation = values.pop("quantization_config", None)
     if quantisation is not None:
@@ -65,7 +68,7 @@ def open_huggingface(folder: Path) -> StoredModel:
     names = theirs.entries.keys()
     if values.get("tie_word_embeddings") is None and HEAD not in names:
         values["tie_word_embeddings"] = True  # the weights say so where the configuration does not
-    family, config = read_config(values, place, [name for name in names if name != SCORE])
+    family, config = read_config(values, place, [name for name in names if name != SCORE], own)
     if is_reward_model:
         config = config.model_copy(update={"heads": (REWARD_HEAD,)})
     layout = classifier_layout(family.layout(config), config)

@@ -56,6 +56,12 @@ def import_command(
     source: SourceArgument,
     out: OutArgument,
     adapter: AdapterOption = None,
+    family: Annotated[
+        str | None,
+        typer.Option(
+            "--family", metavar="FILE.py:NAME", help="Read a model type that Ingot does not know by this family."
+        ),
+    ] = None,
     dtype: DtypeOption = None,
     force: ForceOption = False,
 ) -> None:
@@ -67,6 +73,7 @@ def import_command(
             find_checkpoint(source),
             out,
             adapter=None if adapter is None else find_adapter(adapter),
+            family=family,
             dtype=_dtype(dtype),
             replace=force,
             progress=progress,
@@ -83,7 +90,9 @@ def export_command(
     adapter: AdapterOption = None,
     model_type: Annotated[
         str | None,
-        typer.Option("--as", metavar="MODEL_TYPE", help="Hugging Face model type; default: the first that fits."),
+        typer.Option(
+            "--as", metavar="MODEL_TYPE", help="Hugging Face model type, or FILE.py:NAME; default: the first that fits."
+        ),
     ] = None,
     dtype: DtypeOption = None,
     max_shard_size: Annotated[

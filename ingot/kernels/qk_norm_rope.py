@@ -37,6 +37,7 @@ ATTENTION_FIELDS = frozenset(
         "scale",
         "key_multiplier",
         "temperature",
+        "backend",
         "softcap",
         "sinks",
         "gate",

@@ -6,7 +6,7 @@ A model is a stack of layers; each is one of the named `blocks`, in the order th
     layers: "(local*5 global)*4 local*2"
 
 A block names its mixer, its feed-forward (either may be missing) and where its norms sit. A part's options are declared in
-the part's own file (mixers/, feed_forward/, positions/config.py). No option is a family's name: every system of the
+the part's own file (mixers/, feed_forward/, positions/). No option is a family's name: every system of the
 presets is a combination of these.
 """
 
@@ -22,7 +22,7 @@ from ingot.model.feed_forward.config import AnyFeedForward
 from ingot.model.layers import expand_layers
 from ingot.model.mixers.config import AnyMixer
 from ingot.model.norm import NormConfig
-from ingot.model.positions.config import Scaling
+from ingot.model.positions.scaling import ScalingConfig
 from ingot.model.presets.data import started, tuples
 from ingot.workspace.config import Config
 from ingot.workspace.errors import IngotError
@@ -168,7 +168,7 @@ class ModelConfig(Config):
         """The same model with another θ in every layer that rotates (adjusted base frequency, arXiv 2309.16039)."""
         return self._with_mixers(lambda mixer: {"rope": {**mixer["rope"], "base": base}})
 
-    def with_rope_scaling(self, scaling: Scaling | None, context: int) -> ModelConfig:
+    def with_rope_scaling(self, scaling: ScalingConfig | None, context: int) -> ModelConfig:
         """The same model with its rotation stretched to `context`, in the layers that see the whole text (OLMo 3)."""
         stretched = None if scaling is None else scaling.model_dump()
         changed = self._with_mixers(

@@ -83,3 +83,18 @@ class AdamW(torch.optim.Optimizer):
             for name in ("exp_avg", "exp_avg_sq"):
                 state[name] = torch.zeros_like(parameter, memory_format=torch.preserve_format)
         return state
+
+
+def take_step(optimizer: torch.optim.Optimizer, grad_scale: Tensor, found_inf: Tensor) -> None:
+    """One step with gradients divided by `grad_scale`; none where `found_inf` is 1.
+
+    AdamW and Muon take both as tensors and never wait for the device. An optimizer of the user's own, which knows neither, gets
+    gradients that are divided already, and is not called at all where the step is skipped.
+    """
+    if isinstance(optimizer, AdamW):
+        optimizer.grad_scale, optimizer.found_inf = grad_scale, found_inf
+        optimizer.step()
+    elif not found_inf.item():
+        gradients = [each.grad for group in optimizer.param_groups for each in group["params"] if each.grad is not None]
+        torch._foreach_mul_([local(each) for each in gradients], 1.0 / grad_scale)
+        optimizer.step()

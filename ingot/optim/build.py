@@ -13,22 +13,19 @@ from __future__ import annotations
 from typing import Any, Literal
 
 from torch import nn
+from torch.optim import Optimizer
 
 from ingot.model.initialise import learning_rate_share
-from ingot.model.matrices import fused_weights
-from ingot.model.order import orders
 from ingot.model.transformer import Transformer
-from ingot.optim.adamw import AdamW
 from ingot.optim.config import AdamWConfig, MuonConfig, OptimizerConfig
 from ingot.optim.groups import HEAD, decays, is_hidden_matrix, match_groups
 from ingot.optim.idle import idle_options
-from ingot.optim.muon import Muon
 from ingot.workspace.errors import RecipeError
 
 Half = Literal["adamw", "muon"]
 
 
-def make_optimizer(model: Transformer, config: OptimizerConfig) -> AdamW:
+def make_optimizer(model: Transformer, config: OptimizerConfig) -> Optimizer:
     """The optimizer of the parameters that train, in as few groups as their rules allow."""
     for problem, fix in idle_options(config, model.config):
         raise RecipeError(problem, fix=fix)
@@ -54,18 +51,11 @@ def make_optimizer(model: Transformer, config: OptimizerConfig) -> AdamW:
         {"params": parameters, "lr": rate, "peak_lr": rate, "weight_decay": decay, **_options(half, config)}
         for (half, rate, decay), parameters in listed.items()
     ]
-    if isinstance(config, AdamWConfig):
-        return AdamW(groups)
-    fused, ordered = fused_weights(model), orders(model)
-    return Muon(
-        groups,
-        rows={each: fused[name] for name, each in named if name in fused},
-        orders={each: ordered[name] for name, each in named if name in ordered},
-    )
+    return config.build(groups, model)
 
 
 def _half(name: str, parameter: nn.Parameter, config: OptimizerConfig) -> Half:
-    if isinstance(config, AdamWConfig):
+    if not isinstance(config, MuonConfig):
         return "adamw"
     return "muon" if is_hidden_matrix(name, parameter) or (name == HEAD and config.head == "muon") else "adamw"
 
@@ -76,12 +66,16 @@ def _rate(half: Half, config: OptimizerConfig) -> float:
 
 
 def _width_share(half: Half, share: float, config: OptimizerConfig) -> float:
-    if half == "adamw" or isinstance(config, AdamWConfig):
+    if isinstance(config, MuonConfig) and half == "adamw":
         return share
-    return share**0.5 if config.scale == "rms" else 1.0
+    found = config.width_share(share)
+    assert found is not None or share == 1  # idle_options refuses it
+    return 1.0 if found is None else found
 
 
 def _options(half: Half, config: OptimizerConfig) -> dict[str, Any]:
+    if not isinstance(config, AdamWConfig | MuonConfig):
+        return {"half": config.short_name}
     if half == "adamw":
         return {"half": half, "betas": config.betas, "epsilon": config.epsilon}
     assert isinstance(config, MuonConfig)

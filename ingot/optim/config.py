@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import re
+from abc import abstractmethod
+from collections.abc import Sequence
 from decimal import Decimal
 from itertools import pairwise
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
-from pydantic import BeforeValidator, Discriminator, Field, Tag, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
 from ingot.workspace.config import Config
+from ingot.workspace.kinds import Part, Parts
+
+if TYPE_CHECKING:
+    from torch.optim import Optimizer
+
+    from ingot.model.transformer import Transformer
 
 Decay = Annotated[float, Field(ge=0, lt=1)]
 """The decay of an exponential average; at 1 it would never move, and 1 − βᵗ would be a division by zero."""
@@ -29,13 +37,11 @@ class GroupConfig(Config):
     )
 
 
-class AdamWConfig(Config):
-    """AdamW (Loshchilov and Hutter, arXiv 1711.05101); no weight decay on embeddings, norms and biases."""
+class OptimizerConfig(Part):
+    """Base of the optimizers' options. One of your own is a class in a file: `optimizer: {kind: file.py:Name}`."""
 
-    kind: Literal["adamw"] = Field("adamw", description="which optimizer this is")
+    kind: str = Field("", description="which optimizer this is: a name, or file.py:Name")
     lr: float = Field(3e-4, gt=0, description="peak learning rate")
-    betas: tuple[Decay, Decay] = Field((0.9, 0.95), description="decay of the first and second moment")
-    epsilon: float = Field(1e-8, gt=0, description="added to the root of the second moment")
     weight_decay: float = Field(0.1, ge=0, description="decoupled weight decay of matrices")
     clip: float = Field(1.0, gt=0, description="largest allowed norm of the whole gradient")
     groups: tuple[GroupConfig, ...] = Field((), description="parameters with rules of their own")
@@ -43,18 +49,60 @@ class AdamWConfig(Config):
         None, gt=0, description="QK-clip: largest attention logit; heads above it are scaled down (Kimi K2: 100)"
     )
 
+    @abstractmethod
+    def build(self, groups: Sequence[dict[str, Any]], model: Transformer) -> Optimizer:
+        """The optimizer. A group has `params`, `lr` (set before every step) and `weight_decay`; more is this class's to add.
+
+        A parameter may be a DTensor, of which each rank holds a part: arithmetic on it is that on the whole parameter.
+        """
+
+    @property
+    @abstractmethod
+    def state_size(self) -> int:
+        """How many numbers it remembers for each parameter, for the planner."""
+
+    def width_share(self, share: float) -> float | None:
+        """What muP (initial.base_width) makes of the rate of a matrix 1/`share` times as wide as in the model that was tuned.
+
+        None: it is not known, and a recipe with muP is refused. `share` is right where a step's entries have the rate's size.
+        """
+        return None
+
     @model_validator(mode="after")
-    def _one_half(self) -> AdamWConfig:
+    def _one_rule(self) -> Self:
         for group in self.groups:
-            if group.optimizer == "muon":
-                raise ValueError(f"group {group.match} asks for Muon, but the optimizer is AdamW: set kind: muon")
+            if group.optimizer not in (None, self.kind) and self.kind != "muon":
+                asked = {"muon": "Muon", "adamw": "AdamW"}[str(group.optimizer)]
+                raise ValueError(
+                    f"group {group.match} asks for {asked}, but the optimizer is {self.kind}: only kind: muon has both rules"
+                )
         return self
 
 
-class MuonConfig(Config):
+class AdamWConfig(OptimizerConfig):
+    """AdamW (Loshchilov and Hutter, arXiv 1711.05101); no weight decay on embeddings, norms and biases."""
+
+    kind: Literal["adamw"] = Field("adamw", description="which optimizer this is")
+    betas: tuple[Decay, Decay] = Field((0.9, 0.95), description="decay of the first and second moment")
+    epsilon: float = Field(1e-8, gt=0, description="added to the root of the second moment")
+
+    def build(self, groups: Sequence[dict[str, Any]], model: Transformer) -> Optimizer:
+        from ingot.optim.adamw import AdamW
+
+        return AdamW(groups)
+
+    @property
+    def state_size(self) -> int:
+        return 2
+
+    def width_share(self, share: float) -> float:
+        return share
+
+
+class MuonConfig(OptimizerConfig):
     """Muon (K. Jordan 2024; arXiv 2502.16982) for the matrices of the blocks, AdamW for embeddings, head, gains and biases."""
 
-    kind: Literal["muon"] = Field(description="which optimizer this is")
+    kind: Literal["muon"] = Field("muon", description="which optimizer this is")
     lr: float = Field(2e-4, gt=0, description="peak learning rate of the matrices")
     momentum: float = Field(0.95, ge=0, lt=1, description="decay of the momentum")
     nesterov: bool = Field(True, description="orthogonalise gradient + μ · momentum instead of the momentum")
@@ -75,11 +123,19 @@ class MuonConfig(Config):
     rest_lr: float | None = Field(None, gt=0, description="peak learning rate of AdamW's half; null: the same `lr`")
     betas: tuple[Decay, Decay] = Field((0.9, 0.95), description="decay of the moments in AdamW's half")
     epsilon: float = Field(1e-8, gt=0, description="added to the root of the second moment in AdamW's half")
-    clip: float = Field(1.0, gt=0, description="largest allowed norm of the whole gradient")
-    groups: tuple[GroupConfig, ...] = Field((), description="parameters with rules of their own")
-    qk_clip: float | None = Field(
-        None, gt=0, description="QK-clip: largest attention logit; heads above it are scaled down (Kimi K2: 100)"
-    )
+
+    def build(self, groups: Sequence[dict[str, Any]], model: Transformer) -> Optimizer:
+        from ingot.optim.muon import muon_of
+
+        return muon_of(groups, model)
+
+    @property
+    def state_size(self) -> int:
+        return 1  # of matrices; AdamW's half remembers two
+
+    def width_share(self, share: float) -> float:
+        # √share: the largest singular value of a step is rate · 0.2·√max(rows, columns); spectral: it is the rate itself
+        return share**0.5 if self.scale == "rms" else 1.0
 
 
 UNITS = {"K": 10**3, "M": 10**6, "B": 10**9, "T": 10**12, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30}
@@ -109,13 +165,8 @@ def check_span(name: str, value: float) -> None:
         raise ValueError(f"{name} ({value}) is neither a share of the steps (at most 1) nor a whole number of them")
 
 
-def _kind(value: Any) -> str:
-    return value.get("kind", "adamw") if isinstance(value, dict) else getattr(value, "kind", "adamw")
-
-
-OptimizerConfig = Annotated[
-    Annotated[AdamWConfig, Tag("adamw")] | Annotated[MuonConfig, Tag("muon")], Discriminator(_kind)
-]
+OPTIMIZERS = Parts(OptimizerConfig, "optimizer", (AdamWConfig, MuonConfig), default="adamw")
+AnyOptimizer = Annotated[OptimizerConfig, OPTIMIZERS]
 
 
 class Milestone(Config):

@@ -25,6 +25,11 @@ def idle_options(config: OptimizerConfig, model: ModelConfig) -> Iterator[tuple[
             )
         if config.split_heads and not any(_has_heads(mixer, model) for mixer in _mixers(model)):
             yield "optimizer.split_heads: no mixer of this model has projections with several heads", "leave it out"
+    if model.initial.base_width is not None and config.width_share(1.0) is None:
+        yield (
+            f"optimizer: {config.short_name} does not say what muP (model.initial.base_width) makes of its rates",
+            "give its class a method width_share (ingot/optim/config.py), or set model.initial.base_width: null",
+        )
     if config.qk_clip is not None and not any(mixer.clippable for mixer in _mixers(model)):
         yield (
             "optimizer.qk_clip: there is nothing to clip: no layer of this model has attention logits that its norms of queries "

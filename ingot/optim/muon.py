@@ -31,8 +31,8 @@ from torch import Tensor, nn
 from torch.distributed.tensor import DTensor, Placement, Shard
 from torch.distributed.tensor.placement_types import _StridedShard
 
-from ingot.model.matrices import Rows
-from ingot.model.order import Order
+from ingot.model.matrices import Rows, fused_weights
+from ingot.model.order import Order, orders
 from ingot.optim.adamw import AdamW, local, local_gradient
 from ingot.optim.newton_schulz import iteration_dtype, orthogonalise, polynomials
 
@@ -125,6 +125,16 @@ class Muon(AdamW):
         rate = torch.as_tensor(group["lr"] * taken, dtype=precise, device=device)
         for parameter, change in zip(parameters, changes.unbind(), strict=True):
             _fast(_apply, device)(local(parameter).view(-1), change.reshape(-1), rate, group["weight_decay"])
+
+
+def muon_of(groups: Iterable[dict[str, Any]], model: nn.Module) -> Muon:
+    """Muon for the parameters of a model, which says what its weights are made of."""
+    named, fused, ordered = list(model.named_parameters()), fused_weights(model), orders(model)
+    return Muon(
+        groups,
+        rows={each: fused[name] for name, each in named if name in fused},
+        orders={each: ordered[name] for name, each in named if name in ordered},
+    )
 
 
 def _stacked(view: Tensor, split_heads: bool) -> Tensor:

@@ -10,7 +10,6 @@ from pathlib import Path
 import torch
 
 from ingot.model.config import ModelConfig
-from ingot.optim.config import MuonConfig
 from ingot.planner.check import Check
 from ingot.planner.check_machine import memory_bytes
 from ingot.planner.cost import Cost, pass_tokens
@@ -62,7 +61,7 @@ def check_sharding(works: list[StageWork], models: Mapping[str, ModelConfig | No
 def checkpoint_bytes(config: TrainingConfig, cost: Cost) -> tuple[int, int]:
     """Bytes below a stage's folder: the most while it runs, and what stays when it is done."""
     parameters = cost.parameters or 0
-    moments = 4 if isinstance(config.optimizer, MuonConfig) else 8  # Muon: about one momentum
+    moments = 4 * config.optimizer.state_size
     plan = config.checkpoints
     for_good = 0 if plan.keep_every is None else config.steps // plan.keep_every
     held = plan.keep + 1 + for_good + plan.keep_best  # one more is being written

@@ -126,7 +126,9 @@ def _training(shape: Shape, config: TrainingConfig, mesh: MeshConfig, device: in
     gradients = GRADIENT * (whole if stages > 1 and ranks > 1 else held)
     gradients = gradients if passes != 1 else max(0.0, gradients - kept)
 
-    weights, moments = MASTER * held, 2 * MOMENT * held - MOMENT * muon
+    weights = MASTER * held
+    remembered = 2 if isinstance(config.optimizer, MuonConfig) else config.optimizer.state_size
+    moments = remembered * MOMENT * held - MOMENT * muon
     copies = VALUE * _copies(shape, mesh, share, ends, ranks) + _rounded_weights(shape, config, mesh) * share
     head = GRADIENT
     if config.lora is not None:
@@ -135,8 +137,7 @@ def _training(shape: Shape, config: TrainingConfig, mesh: MeshConfig, device: in
         others = min((sizes.float32 - sizes.float32_of_blocks) / vocabulary, ends)
         frozen = (sizes.float32_of_blocks * share / mesh.tensor + others) / ranks
         weights = MASTER * (frozen + trained) + sizes.packed * share
-        momenta = 1 if isinstance(config.optimizer, MuonConfig) else 2
-        gradients, moments = GRADIENT * trained, momenta * MOMENT * trained
+        gradients, moments = GRADIENT * trained, config.optimizer.state_size * MOMENT * trained
         if config.lora.base != "float32":
             copies *= sizes.float32_of_blocks / shape.block_parameters
             copies += UNPACKED_BYTES[config.lora.base] * sizes.unpacked

@@ -37,7 +37,10 @@ def check_changes(declared: Sequence[Declared], inputs: Mapping[str, Inputs], pr
         if isinstance(config, TrainingConfig):
             from ingot.optim.idle import idle_options  # here: a recipe without a model is checked without loading torch
             from ingot.train.guards.idle import idle_guards
+            from ingot.train.parallel.divisible import find_unsupported
 
+            for broken in find_unsupported(model, config.mesh):
+                problems.add(f"{stage.name}.mesh: {broken.problem}", place=stage.place, fix=broken.fix)
             for problem, fix in (*idle_options(config.optimizer, model), *idle_guards(config.guards, model)):
                 problems.add(f"{stage.name}.{problem}", place=stage.place, fix=fix)
 

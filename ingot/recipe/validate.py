@@ -249,7 +249,8 @@ def _steps(
 def _kind_of(table: Kinds[Any], entry: Node) -> list[type[BaseModel]]:
     """The class of an entry, if it names one that is there."""
     tag = entry.entries.get(table.base.key)
-    return _find_kind(table, tag.content) if tag is not None and isinstance(tag.content, str) else []
+    name = table.default if tag is None else tag.content
+    return _find_kind(table, name) if isinstance(name, str) else []
 
 
 def _find_kind(table: Kinds[Any], name: str) -> list[type[BaseModel]]:

@@ -171,7 +171,7 @@ def _idle_guard(config: TrainingConfig) -> str | None:
 def _group(group: dict[str, Any], names: dict[int, str]) -> dict[str, Any]:
     kinds = sorted({kind_of(names[id(parameter)]) for parameter in group["params"]})
     return {
-        "optimizer": group["half"],
+        "optimizer": group["half"],  # of a built-in optimizer its rule, of another one its name
         "kinds": kinds,
         "tensors": len(group["params"]),
         "parameters": sum(parameter.numel() for parameter in group["params"]),

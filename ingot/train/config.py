@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar, Literal, Self
 from pydantic import Field, model_validator
 
 from ingot.model.lora_config import LoraConfig
-from ingot.optim.config import AdamWConfig, OptimizerConfig, ScheduleConfig, Tokens
+from ingot.optim.config import OPTIMIZERS, AdamWConfig, AnyOptimizer, ScheduleConfig, Tokens
 from ingot.optim.schedule import check_schedule
 from ingot.train.guards.config import GuardsConfig
 from ingot.train.parallel.config import MeshConfig
@@ -46,7 +46,7 @@ class TrainingConfig(Config):
     micro_batch_tokens: int = Field(
         16_384, gt=0, description="tokens per forward pass; more memory when larger, the same numbers whatever it is"
     )
-    optimizer: OptimizerConfig = Field(AdamWConfig(), description="the optimizer")
+    optimizer: AnyOptimizer = Field(AdamWConfig(), description="the optimizer")
     schedule: ScheduleConfig = Field(ScheduleConfig(), description="the learning rate over the steps")
     lora: LoraConfig | None = Field(
         None, description="train adapters of low rank beside frozen weights (LoRA, QLoRA); null: train the weights"
@@ -105,6 +105,10 @@ class TrainingConfig(Config):
             )
         if self.optimizer.qk_clip is not None:
             raise ValueError("lora: qk_clip shrinks weights, which are frozen here; leave it out")
+        if self.lora.train_rows and self.optimizer.kind not in OPTIMIZERS.classes:
+            raise ValueError(
+                f"lora.train_rows: {self.optimizer.short_name} may move a row that has no gradient; leave it out, or choose adamw"
+            )
         if self.lora.base != "float32" and self.precision == "float8":
             raise ValueError(f"lora: products in float8 need weights in float32, and base is {self.lora.base}")
         return self

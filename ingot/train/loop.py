@@ -18,6 +18,7 @@ from typing import Any
 from torch import Tensor
 
 from ingot.model.transformer import Transformer
+from ingot.optim.adamw import take_step
 from ingot.optim.build import make_optimizer
 from ingot.optim.schedule import learning_rate_share
 from ingot.train.announce import announce, describe_start
@@ -228,16 +229,11 @@ class Trainer:
         return Pending(step, data_step, prepared, Reading(values), norms, plain)
 
     def _update(self, step: OptimizerStep) -> dict[str, Tensor]:
-        """Clip and step, with the hooks around it; returns what they measured.
-
-        The optimizers take the factor of the clipping, and whether to step at all, as tensors.
-        """
+        """Clip and step, with the hooks around it; returns what they measured."""
         for hook in self.hooks:
             hook.before_update(step)
         limit = self.guards.clip(self.config.optimizer.clip)
-        self.optimizer.grad_scale = 1.0 / clip_factor(step.norm, limit).float()
-        self.optimizer.found_inf = 1.0 - step.taken
-        self.optimizer.step()
+        take_step(self.optimizer, 1.0 / clip_factor(step.norm, limit).float(), 1.0 - step.taken)
         self.optimizer.zero_grad(set_to_none=True)
         for hook in self.hooks:
             hook.after_update(step)

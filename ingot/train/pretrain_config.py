@@ -9,7 +9,7 @@ from pydantic import BaseModel, Field, ModelWrapValidatorHandler, model_validato
 
 from ingot.model.config import ModelConfig
 from ingot.model.mixers.indexer import SparseConfig
-from ingot.model.positions.config import Scaling
+from ingot.model.positions.scaling import AnyScaling
 from ingot.model.presets.data import tuples
 from ingot.optim.batch_size import BatchSizes
 from ingot.optim.config import BatchWarmupConfig, ScheduleConfig, Tokens
@@ -50,7 +50,7 @@ class PretrainConfig(LanguageConfig):
         "compared, and ids checked when they are read, all the same",
     )
     rope_base: float | None = Field(None, gt=1, description="new θ of the rotary positions, to extend the context")
-    rope_scaling: Scaling | None = Field(
+    rope_scaling: AnyScaling | None = Field(
         None,
         description="new scaling of the rotary positions (YaRN …) in layers that see the whole text; null: as it was",
     )

@@ -10,6 +10,10 @@ that holds such entries is annotated with the table of its kinds:
 
 To add a built-in kind is to add a file; nothing else lists it. Files of kinds import torch and the like inside their methods,
 so that a recipe is read without them.
+
+Parts of a model and optimizers are kinds too (`Part`), named by the key `kind`. A `Parts` lists them:
+
+    MIXERS = Parts(MixerConfig, "mixer", (AttentionConfig, MlaConfig), default="attention")
 """
 
 from __future__ import annotations
@@ -19,16 +23,16 @@ import inspect
 import json
 import pkgutil
 import re
-from collections.abc import Mapping
-from typing import Any, ClassVar, Generic, Self, TypeVar
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Generic, Self, TypeVar, get_args
 
-from pydantic import ConfigDict, GetCoreSchemaHandler, ValidationError, ValidationInfo, model_validator
+from pydantic import ConfigDict, Field, GetCoreSchemaHandler, ValidationError, ValidationInfo, model_validator
 from pydantic_core import ErrorDetails, InitErrorDetails, PydanticCustomError, PydanticKnownError, core_schema
 
 from ingot.workspace.config import Config
 from ingot.workspace.errors import RecipeError
 from ingot.workspace.nearest import suggestion
-from ingot.workspace.outside import is_outside, load_outside, spec_of
+from ingot.workspace.outside import is_from_outside, is_outside, load_outside, spec_of
 
 WRONG_KIND = "wrong_kind"
 """pydantic's type for the error of a kind that is not there or cannot be loaded; ctx has `problem` and `fix`."""
@@ -60,11 +64,27 @@ class Kind(Config):
         return self
 
 
+class Part(Kind):
+    """A kind that a `Parts` lists. A built-in one has its name as `kind: Literal["its name"] = "its name"`."""
+
+    key: ClassVar[str] = "kind"
+    kind: str = Field("", description="which one this is: a name, or file.py:Name")
+
+    @classmethod
+    def kind_name(cls) -> str:
+        """The name by which a recipe finds this class; a class from outside that derives from a built-in one has its own."""
+        names = get_args(cls.model_fields["kind"].annotation)
+        return names[0] if names and not is_from_outside(cls) else spec_of(cls)
+
+
 Of = TypeVar("Of", bound=Kind)
 
 
 class Kinds(Generic[Of]):
     """The kinds of one family; as an annotation of a field it reads the field's entries."""
+
+    default: str | None = None
+    """The kind of an entry that names none."""
 
     def __init__(self, base: type[Of], what: str) -> None:
         self.base, self.what = base, what
@@ -81,6 +101,9 @@ class Kinds(Generic[Of]):
         if name not in self.names():
             fix = suggestion(name, self.names(), f"{self.what}s besides file.py:Name")
             raise RecipeError(f"there is no {self.what} {name}", fix=fix)
+        return self._find_builtin(name)
+
+    def _find_builtin(self, name: str) -> type[Of]:
         module = importlib.import_module(f"{self.base.package}.{name}")
         (kind,) = (one for one in vars(module).values() if self._is_kind(one) and one.__module__ == module.__name__)
         return kind  # the one class of this family that the file defines
@@ -113,12 +136,16 @@ class Kinds(Generic[Of]):
         given = {key: value} if isinstance(value, str) else value
         if not isinstance(given, Mapping):
             raise PydanticKnownError("dict_type")
+        if self.default is not None and key not in given:
+            given = {key: self.default, **given}
         if not isinstance(given.get(key), str):
             raise PydanticKnownError("union_tag_not_found", {"discriminator": f"'{key}'"})
         try:
             kind = self.find(given[key])
         except RecipeError as error:
             raise wrong_kind(error, key) from error
+        if issubclass(kind, Part) and is_from_outside(kind):  # it may derive from a built-in kind, whose name differs
+            given = {name: option for name, option in given.items() if name != key}
         if info is not None and info.mode == "json":  # as strict as the recipe around it (recipe/validate.py)
             return kind.model_validate_json(json.dumps(given), strict=True)
         return kind.model_validate(given)
@@ -137,6 +164,22 @@ def _head(thing: type, name: str) -> str:
     if isinstance(method, property):
         return f"{name} as a property"
     return f"def {name}{inspect.signature(method)}".replace("'", "")
+
+
+class Parts(Kinds[Of]):
+    """The kinds of one family whose built-in classes are listed."""
+
+    def __init__(self, base: type[Of], what: str, classes: Sequence[type[Of]], default: str | None = None) -> None:
+        super().__init__(base, what)
+        self.classes = {one.kind_name(): one for one in classes}
+        self.default = default
+
+    def names(self) -> list[str]:
+        """The built-in kinds, in the order of the list."""
+        return list(self.classes)
+
+    def _find_builtin(self, name: str) -> type[Of]:
+        return self.classes[name]
 
 
 class KindName:

@@ -95,6 +95,11 @@ def digests(value: Any) -> dict[str, str]:
     return found
 
 
+def specs(value: Any) -> list[str]:
+    """Every `file.py:Name` in a JSON-like value, whether the file is there or not."""
+    return [text for text in _texts(value) if FILE_SPEC.fullmatch(text)]
+
+
 def module_file(module: str) -> Path | None:
     """The file of an installed module; None if there is no such module, or it is not made of a file."""
     try:
@@ -110,6 +115,12 @@ def spec_of(thing: Any) -> str:
     if not thing.__module__.startswith(prefix):
         return f"{thing.__module__}:{thing.__qualname__}"
     return f"{_decode(thing.__module__.removeprefix(prefix))}:{thing.__qualname__}"
+
+
+def is_from_outside(thing: type) -> bool:
+    """Whether a class is not of this package."""
+    package = __name__.partition(".")[0]
+    return thing.__module__.partition(".")[0] != package or thing.__module__.startswith(f"{__name__}.")
 
 
 def _parts(spec: str, folder: Path, place: str | None) -> tuple[Path | None, str, str]:

@@ -14,7 +14,7 @@ from ingot.model.feed_forward.mixture import MoeConfig
 from ingot.model.layers import expand_layers, spell_layers
 from ingot.model.mixers.attention import AttentionConfig
 from ingot.model.mixers.mla import MlaConfig
-from ingot.model.positions.config import YarnScaling
+from ingot.model.positions.scaling import YarnScaling
 from tests.model.tiny import config, mixed_config
 
 

@@ -20,7 +20,7 @@ from ingot.model.initialise import initialise
 from ingot.model.mixers.attention import AttentionConfig
 from ingot.model.mixers.cache import CacheShape
 from ingot.model.mixers.mla import MlaConfig
-from ingot.model.positions.config import LongRopeScaling
+from ingot.model.positions.scaling import LongRopeScaling
 from ingot.model.presets.preset import preset, presets
 from ingot.model.transformer import Transformer
 

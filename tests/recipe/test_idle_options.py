@@ -155,7 +155,7 @@ OPTIONS: dict[str, tuple[dict[str, Any], str, dict[str, Any]]] = {
     ),
     "a type that is none": (
         {"model": model(export_as="lama")},
-        "model.export_as: unknown model type 'lama'; known are: ",
+        "model.export_as: unknown model type 'lama'; did you mean llama?",
         {"model": model(export_as="llama")},
     ),
 }

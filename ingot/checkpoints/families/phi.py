@@ -10,7 +10,7 @@ from ingot.checkpoints.families.rotary import read_rope
 from ingot.model.config import BlockConfig, ModelConfig
 from ingot.model.mixers.attention import AttentionConfig
 from ingot.model.mixers.mixer import Site
-from ingot.model.positions.config import LongRopeScaling
+from ingot.model.positions.scaling import LongRopeScaling
 
 CONTEXT = 4096
 TENSORS = {

@@ -6,14 +6,16 @@ from collections.abc import Mapping
 from typing import Any
 
 from ingot.checkpoints.families.keys import Keys
-from ingot.model.positions.config import (
+from ingot.model.positions.config import RopeConfig
+from ingot.model.positions.scaling import (
+    SCALINGS,
     LinearScaling,
     Llama3Scaling,
     LongRopeScaling,
-    RopeConfig,
-    Scaling,
+    ScalingConfig,
     YarnScaling,
 )
+from ingot.workspace.errors import ArtifactError
 
 
 def read_rope(
@@ -55,7 +57,9 @@ def read_rope(
     return RopeConfig.model_validate({"base": theta, "pairing": pairing, "share": share, "scaling": stretched})
 
 
-def _read_scaling(keys: Keys, kind: str, values: dict[str, Any], context: int, original: int | None) -> Scaling | None:
+def _read_scaling(
+    keys: Keys, kind: str, values: dict[str, Any], context: int, original: int | None
+) -> ScalingConfig | None:
     """Takes what it understands out of `values`. The `original` length outside of them counts more than theirs."""
 
     def take(name: str, default: Any = None) -> Any:
@@ -105,6 +109,8 @@ def write_rope(rope: RopeConfig | None, *, partial: bool = False) -> dict[str, A
     if scaling is None:
         return values
     values["rope_type"] = scaling.kind
+    if type(scaling) not in SCALINGS.classes.values():
+        raise ArtifactError(f"no Hugging Face model type has the position scaling {scaling.kind}")
     if isinstance(scaling, LongRopeScaling):
         factor = scaling.context / scaling.original_context
         values |= {"short_factor": list(scaling.short_factors), "long_factor": list(scaling.long_factors)}
@@ -116,7 +122,7 @@ def write_rope(rope: RopeConfig | None, *, partial: bool = False) -> dict[str, A
     elif isinstance(scaling, YarnScaling):
         fields = scaling.model_dump(exclude={"kind", "original_context"})
         values |= fields | {"original_max_position_embeddings": scaling.original_context}
-    else:
+    elif isinstance(scaling, LinearScaling):
         values["factor"] = scaling.factor
     return {name: value for name, value in values.items() if value is not None}
 

@@ -34,7 +34,9 @@ from ingot.checkpoints.families import (
 from ingot.checkpoints.families.family import Family
 from ingot.checkpoints.families.keys import Keys
 from ingot.model.config import ModelConfig
-from ingot.workspace.errors import ArtifactError
+from ingot.workspace.errors import ArtifactError, RecipeError
+from ingot.workspace.nearest import suggestion
+from ingot.workspace.outside import is_outside, load_outside
 
 FAMILIES: tuple[Family, ...] = (
     llama.LLAMA,
@@ -68,28 +70,40 @@ FAMILIES: tuple[Family, ...] = (
     multimodal.LLAMA4_MULTIMODAL,
 )
 
-TRAINING_ONLY = frozenset({"initial", "balancers", "quantisation", "export_as", "weight", "stage", "loss"})
+TRAINING_ONLY = frozenset({"backend", "initial", "balancers", "quantisation", "export_as", "weight", "stage", "loss"})
 """Fields that no Hugging Face configuration holds and no forward pass depends on."""
 SHOWN = 4  # differences in an error message
 
 
 def find_family(model_type: object, place: str) -> Family:
-    """The family of a model type; an error that lists the known ones."""
+    """The family of a model type, or one of the user's own as `file.py:NAME`; an error that says what is near."""
+    if isinstance(model_type, str) and is_outside(model_type):
+        found = load_outside(model_type, place=place or None)
+        if not isinstance(found, Family):
+            fix = "give it three functions and a type: docs/guides/add-a-family.md"
+            raise RecipeError(
+                f"{model_type} is not a Family of ingot.checkpoints.families.family", place=place or None, fix=fix
+            )
+        return found
     for family in FAMILIES:
         if model_type in family.types:
             return family
     known = sorted(name for family in FAMILIES for name in family.types)
-    raise ArtifactError(f"unknown model type {model_type!r}", place=place, fix=f"known are: {', '.join(known)}")
+    fix = suggestion(str(model_type), known, "known are")
+    raise ArtifactError(
+        f"unknown model type {model_type!r}", place=place, fix=f"{fix}; or add it, as a file of your own (--family)"
+    )
 
 
 def read_config(
-    values: Mapping[str, Any], place: str, tensors: Collection[str] | None = None
+    values: Mapping[str, Any], place: str, tensors: Collection[str] | None = None, own: str | None = None
 ) -> tuple[Family, ModelConfig]:
     """The model that a config.json describes, every key of which must be understood.
 
-    `tensors` are the names of the tensors that come with it, if they are known.
+    `tensors` are the names of the tensors that come with it, if they are known. `own` is a family of the user's own, as
+    `file.py:NAME`, to read it by instead of by its model type; the model is exported by it, too.
     """
-    family = find_family(values.get("model_type"), place)
+    family = find_family(own or values.get("model_type"), place)
     names = None if tensors is None else [family.canonical(name) for name in tensors]
     keys = Keys({**values, "model_type": family.types[0]}, place, names)  # other spellings of the type mean the same
     try:
@@ -97,7 +111,7 @@ def read_config(
     except ValidationError as error:
         raise ArtifactError(f"not a model that can be built: {error}", place=place) from error
     keys.finish()
-    return family, config
+    return family, config if own is None else config.model_copy(update={"export_as": own})
 
 
 def write_config(config: ModelConfig) -> tuple[Family, dict[str, Any]]:

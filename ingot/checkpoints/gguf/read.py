@@ -30,8 +30,9 @@ from ingot.checkpoints.gguf.tokenizer import tokenizer_files
 from ingot.checkpoints.stored_model import StoredModel, shapes
 from ingot.checkpoints.tensors import Entry, Tensors
 from ingot.checkpoints.translate import to_parameters
-from ingot.model.positions.config import Llama3Scaling, RopeConfig
-from ingot.model.positions.scaling import frequencies
+from ingot.model.positions.config import RopeConfig
+from ingot.model.positions.rope import frequencies
+from ingot.model.positions.scaling import Llama3Scaling
 from ingot.model.transformer import Transformer
 from ingot.workspace.errors import ArtifactError
 

@@ -39,7 +39,8 @@ from ingot.inference.speculate.saved_states import SavedStates
 from ingot.inference.speculate.verifier import Verifier
 from ingot.model.context import Context
 from ingot.model.mixers.cache import StateCache
-from ingot.model.positions.config import LongRopeScaling, RopeConfig
+from ingot.model.positions.config import RopeConfig
+from ingot.model.positions.scaling import LongRopeScaling
 from ingot.model.transformer import Transformer
 from ingot.workspace.errors import IngotError
 

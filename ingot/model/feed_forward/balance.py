@@ -38,7 +38,7 @@ from torch import Tensor
 from ingot.model.context_parallel import ContextParallel
 from ingot.model.feed_forward.router import Float32Buffers, Routing
 from ingot.model.record import RouterLoad
-from ingot.workspace.config import Config
+from ingot.workspace.kinds import Part, Parts
 
 BINS, BIN_WIDTH = 2048, 1 / 64
 
@@ -76,9 +76,10 @@ class Balancer(Float32Buffers):
         """Move the selection bias in place; `load` is that of the whole step."""
 
 
-class BalancerConfig(Config):
-    """Base of the balancers' options. A kind also has the field `kind: Literal["its name"]`."""
+class BalancerConfig(Part):
+    """Base of the balancers' options; a file of your own is one more: `balancers: [{kind: file.py:Name}]`."""
 
+    kind: str = Field("", description="which balancer this is: a name, or file.py:Name")
     moves_bias: ClassVar[bool] = False  # the router's selection bias, after every step
 
     @abstractmethod
@@ -153,7 +154,8 @@ class QuantileUpdate(BalancerConfig):
         return QuantileBalancer(self, 1 - active / experts, score)
 
 
-AnyBalancer = Annotated[AuxiliaryLoss | RouterZLoss | BiasUpdate | Smebu | QuantileUpdate, Field(discriminator="kind")]
+BALANCERS = Parts(BalancerConfig, "balancer", (AuxiliaryLoss, RouterZLoss, BiasUpdate, Smebu, QuantileUpdate))
+AnyBalancer = Annotated[BalancerConfig, BALANCERS]
 
 
 class LossBalancer(Balancer):

@@ -1,7 +1,7 @@
 """The interface of a feed-forward's options: what they tell the rest of the package before the module is built.
 
 A feed-forward is one file of this folder with a config class and a module class, as a mixer is (mixers/mixer.py), and one
-line in the union of config.py.
+entry in the list of config.py; or a file of your own, which a recipe names: `feed_forward: {kind: file.py:Name}`.
 """
 
 from __future__ import annotations
@@ -10,10 +10,11 @@ from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from pydantic import Field
 from torch import nn
 
 from ingot.model.mixers.mixer import Site
-from ingot.workspace.config import Config
+from ingot.workspace.kinds import Part
 
 
 @dataclass(frozen=True)
@@ -27,11 +28,13 @@ class RoutedExperts:
     latent: int | None
 
 
-class ChannelConfig(Config):
-    """Base of the feed-forwards' options. A kind also has the field `kind: Literal["its name"]`.
+class ChannelConfig(Part):
+    """Base of the feed-forwards' options.
 
     The module that it builds maps the normed stream [B, T, D] and the pass's Context to what is added to the stream.
     """
+
+    kind: str = Field("", description="which feed-forward this is: a name, or file.py:Name")
 
     @abstractmethod
     def build(self, site: Site) -> nn.Module:

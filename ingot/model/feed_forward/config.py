@@ -1,24 +1,16 @@
-"""The union of the feed-forwards: a block names one by `kind`; without a kind it is dense.
+"""The feed-forwards that a block may name by `kind`, besides `file.py:Name`; without a kind it is dense.
 
-A feed-forward is one file in this folder (channel.py says what it must have) and one line here.
+A feed-forward is one file in this folder (channel.py says what it must have) and one entry here.
 """
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
-from pydantic import BeforeValidator, Field
-
+from ingot.model.feed_forward.channel import ChannelConfig
 from ingot.model.feed_forward.dense import FeedForwardConfig
 from ingot.model.feed_forward.mixture import MoeConfig
+from ingot.workspace.kinds import Parts
 
-
-def _with_kind(value: Any) -> Any:
-    return {"kind": "dense", **value} if isinstance(value, dict) else value
-
-
-AnyFeedForward = Annotated[
-    FeedForwardConfig | MoeConfig,
-    Field(discriminator="kind"),
-    BeforeValidator(_with_kind),
-]
+FEED_FORWARDS = Parts(ChannelConfig, "feed-forward", (FeedForwardConfig, MoeConfig), default="dense")
+AnyFeedForward = Annotated[ChannelConfig, FEED_FORWARDS]

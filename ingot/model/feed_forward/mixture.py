@@ -33,7 +33,7 @@ from ingot.model.record import Reporter, RouterLoad
 class MoeConfig(ChannelConfig):
     """Mixture of experts: out = shared(x) + Σ_k weight_k · expert_k(x)."""
 
-    kind: Literal["moe"] = Field(description="which feed-forward this is")
+    kind: Literal["moe"] = Field("moe", description="which feed-forward this is")
     experts: int = Field(gt=0, description="routed experts N")
     active: int = Field(gt=0, description="experts per token K")
     expert: FeedForwardConfig = Field(description="the shape of one routed expert")

@@ -11,6 +11,11 @@
 
 Each backend is a file attend_NAME.py of this folder, `plain` is kernels/attend_plain.py. Each lists the options that it
 understands. `plain` alone makes anything of size T×T. Padding gives zeros and takes no gradient.
+A layer may name a function of the user's own instead (`backend: file.py:attend`). It is called as
+
+    attend(query_BHTW, key_BKTW, value_BKTV, mask, options)        gives [B, H, T, V]
+
+with a mask of booleans that has causality, documents, window and chunk in it, and must do what `options` says of the rest.
 In a pass that asks for the largest logits (record.py), flex, blocks and plain return them; for the others, and under a
 softcap, which flex applies before it looks, q·k is computed a second time, without values: by flex where it can, else in blocks.
 Everything runs in the values' dtype: under autocast a norm or a rotation may have left queries and keys in float32.
@@ -21,11 +26,13 @@ from W: multi-head latent attention).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Literal
+from typing import Any, Literal
 
 import torch
+from pydantic import GetCoreSchemaHandler
+from pydantic_core import core_schema
 from torch import Tensor
 
 from ingot.kernels import attend_plain as plain
@@ -43,6 +50,9 @@ from ingot.model.mixers.attend_ring import attend_ring
 from ingot.model.mixers.attend_sdpa import attend_sdpa
 from ingot.model.mixers.attend_varlen import attend_varlen, varlen_allowed
 from ingot.model.mixers.mask import PADDING, Mask
+from ingot.workspace.errors import RecipeError
+from ingot.workspace.kinds import wrong_kind
+from ingot.workspace.outside import is_outside, load_outside, spec_of
 
 Backend = Literal["sdpa", "blocks", "varlen", "flex", "ring", "plain"]
 # the options that each backend understands: one that is set and not listed makes another backend run
@@ -54,6 +64,8 @@ OPTIONS: Mapping[Backend, frozenset[str]] = {
     "ring": blocks.OPTIONS,  # its products are those of blocks
     "plain": plain.OPTIONS,
 }
+
+OwnBackend = Callable[[Tensor, Tensor, Tensor, Tensor, AttentionOptions], Tensor]
 
 _forced: Backend | None = None
 
@@ -69,6 +81,25 @@ def use_backend(backend: Backend) -> Iterator[None]:
         _forced = before
 
 
+class OutsideBackend:
+    """The annotation of a text that names a function of the user's own; a wrong one is an error as of any kind."""
+
+    @staticmethod
+    def read(name: str) -> str:
+        """The name by which the function is found again, from whatever folder."""
+        try:
+            if not is_outside(name):
+                raise RecipeError(f"{name} is not file.py:function", fix="null chooses the fastest of Ingot's own")
+            found = load_outside(name)
+        except RecipeError as error:
+            raise wrong_kind(error, "") from error
+        return spec_of(found)
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> core_schema.CoreSchema:
+        """A text, then looked up."""
+        return core_schema.no_info_after_validator_function(self.read, handler(source))
+
+
 def attend(
     query_BHTW: Tensor,
     key_BKTW: Tensor,
@@ -77,29 +108,25 @@ def attend(
     options: AttentionOptions,
     *,
     layer: int | None = None,
+    backend: OwnBackend | None = None,
 ) -> Tensor:
     """Causal attention [B, H, T, V] inside each document of whole sequences; `layer` is the name of its largest logits."""
     query_BHTW, key_BKTW = query_BHTW.to(value_BKTV.dtype), key_BKTW.to(value_BKTV.dtype)
     mask = Mask.within(context.whole.positions_BT.shape[1], options.window, options.chunk)
     wanted = layer is not None and context.record is not None and context.record.want_logits
     peaks: list[Tensor] | None = [] if wanted else None
-    backend = _forced or choose_backend(query_BHTW, value_BKTV, context, mask, options)
     given = (query_BHTW, key_BKTW, value_BKTV)
-    if backend != "plain" and not understands(options, OPTIONS[backend]):
-        raise ValueError(f"{backend} attention has no {' or '.join(unknown_fields(options, OPTIONS[backend]))}")
-    if backend == "plain":
-        mixed = attend_plain(*given, mask.dense(context), options, peaks=peaks)
-    elif backend == "blocks":
-        mixed = attend_blocks(*given, mask, context, options, peaks=peaks)
-    elif backend == "flex":
-        knows_peaks = options.softcap is None and query_BHTW.is_cuda
-        mixed = attend_flex(*given, mask, context, options, peaks=peaks if knows_peaks else None)
-    elif backend == "ring":
-        mixed = attend_ring(*given, mask, context, options, peaks=peaks)
-    elif backend == "varlen":
-        mixed = attend_varlen(*given, mask, context, options)
+    if backend is not None:
+        mixed = backend(*given, mask.dense(context), options)
     else:
-        mixed = attend_sdpa(*given, mask, context, options)
+        mixed = _attend(
+            _forced or choose_backend(query_BHTW, value_BKTV, context, mask, options),
+            given,
+            mask,
+            context,
+            options,
+            peaks,
+        )
     if peaks is not None:
         if not peaks:
             peaks.append(largest_scores(query_BHTW, key_BKTW, context, options))
@@ -107,6 +134,32 @@ def attend(
     if context.documents_BT is None:
         return mixed
     return mixed.masked_fill((context.documents_BT == PADDING)[:, None, :, None], 0)
+
+
+def _attend(
+    backend: Backend,
+    given: tuple[Tensor, Tensor, Tensor],
+    mask: Mask,
+    context: Context,
+    options: AttentionOptions,
+    peaks: list[Tensor] | None,
+) -> Tensor:
+    """What a backend of the table gives; it may put the largest logits into `peaks`."""
+    query_BHTW = given[0]
+    if backend != "plain" and not understands(options, OPTIONS[backend]):
+        raise ValueError(f"{backend} attention has no {' or '.join(unknown_fields(options, OPTIONS[backend]))}")
+    if backend == "plain":
+        return attend_plain(*given, mask.dense(context), options, peaks=peaks)
+    if backend == "blocks":
+        return attend_blocks(*given, mask, context, options, peaks=peaks)
+    if backend == "flex":
+        knows_peaks = options.softcap is None and query_BHTW.is_cuda
+        return attend_flex(*given, mask, context, options, peaks=peaks if knows_peaks else None)
+    if backend == "ring":
+        return attend_ring(*given, mask, context, options, peaks=peaks)
+    if backend == "varlen":
+        return attend_varlen(*given, mask, context, options)
+    return attend_sdpa(*given, mask, context, options)
 
 
 @torch.no_grad()

@@ -15,7 +15,7 @@ Shapes: B rows, T tokens, D stream width, H, K heads, W head width, F = (H + 2K)
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import torch
 from pydantic import Field, model_validator
@@ -29,16 +29,18 @@ from ingot.kernels.write_kv import config_writes_projection, write_kv
 from ingot.model.context import Context
 from ingot.model.linear import Linear
 from ingot.model.matrices import Rows, in_order
-from ingot.model.mixers.attend import attend
+from ingot.model.mixers.attend import OutsideBackend, attend
 from ingot.model.mixers.cache import Cache, CacheShape, TokenCache
 from ingot.model.mixers.dual_chunk import DualChunkConfig, dual_chunk_attention, rotate_keys
 from ingot.model.mixers.mask import mean_keys
 from ingot.model.mixers.mixer import MixerConfig, Site, SoftmaxMixer
 from ingot.model.norm import RmsNorm
 from ingot.model.order import local
-from ingot.model.positions.config import LongRopeScaling, RopeConfig
+from ingot.model.positions.config import RopeConfig
 from ingot.model.positions.rope import rotation
+from ingot.model.positions.scaling import LongRopeScaling
 from ingot.workspace.config import Config
+from ingot.workspace.outside import load_outside
 
 NORM_WORDS = {
     "head": "QK-norm per head",
@@ -97,6 +99,26 @@ class AttentionConfig(MixerConfig):
     dual_chunk: DualChunkConfig | None = Field(
         None, description="inference far beyond the trained length without training; null for plain positions"
     )
+    backend: Annotated[str, OutsideBackend()] | None = Field(
+        None,
+        description="what computes whole sequences, without a cache: file.py:function of yours; null: the fastest that fits",
+    )
+
+    @model_validator(mode="after")
+    def _backend_fits(self) -> AttentionConfig:
+        if self.backend is None:
+            return self
+        if self.dual_chunk is not None:
+            raise ValueError("dual_chunk computes its attention by itself: leave backend out")
+        known = getattr(load_outside(self.backend), "understands", ())
+        for name in ("softcap", "sinks"):
+            if getattr(self, name) and name not in known:
+                function = self.backend.rpartition(":")[2]
+                raise ValueError(
+                    f"{name}: the backend {function} does not say that it understands it; leave {name} out, or write "
+                    f"{function}.understands = {{{name!r}}}"
+                )
+        return self
 
     @model_validator(mode="after")
     def _fits(self) -> AttentionConfig:
@@ -190,6 +212,7 @@ class Attention(SoftmaxMixer):
         self.sinks = nn.Parameter(torch.zeros(heads)) if config.sinks else None
         # the constant factor on the keys is a factor on every score
         self.scale = (width**-0.5 if config.scale is None else config.scale) * config.key_multiplier
+        self.backend = None if config.backend is None else load_outside(config.backend)
         self.qk_kernel = config_allowed(config, site.norm)
         self.writes_projection = config_writes_projection(config, site.norm)
 
@@ -269,7 +292,8 @@ class Attention(SoftmaxMixer):
         if config.dual_chunk is not None:
             assert config.rope is not None
             return dual_chunk_attention(query, key, value, context, config.rope, config.dual_chunk, scale=self.scale)
-        return attend(query, key, value, context, self.options(), layer=self.layer if context.wants_logits else None)
+        layer = self.layer if context.wants_logits else None
+        return attend(query, key, value, context, self.options(), layer=layer, backend=self.backend)
 
     def _attend_written(self, projected_BTF: Tensor, context: Context, cache: Cache) -> Tensor:
         """The heads' outputs [B, H, T, W]; keys and values go from the projection to the cache in one operation."""

@@ -1,29 +1,26 @@
-"""The union of the token mixers: a block names one by `kind`; without a kind it is softmax attention.
+"""The token mixers that a block may name by `kind`, besides `file.py:Name`; without a kind it is softmax attention.
 
-A mixer is one file in this folder (mixer.py says what it must have) and one line here.
+A mixer is one file in this folder (mixer.py says what it must have) and one entry here.
 """
 
 from __future__ import annotations
 
-from typing import Annotated, Any
-
-from pydantic import BeforeValidator, Field
+from typing import Annotated
 
 from ingot.model.mixers.attention import AttentionConfig
 from ingot.model.mixers.gated_delta import GatedDeltaConfig
 from ingot.model.mixers.kda import KdaConfig
 from ingot.model.mixers.lightning import LightningConfig
 from ingot.model.mixers.mamba2 import Mamba2Config
+from ingot.model.mixers.mixer import MixerConfig
 from ingot.model.mixers.mla import MlaConfig
 from ingot.model.mixers.parallel import ParallelConfig
+from ingot.workspace.kinds import Parts
 
-
-def _with_kind(value: Any) -> Any:
-    return {"kind": "attention", **value} if isinstance(value, dict) else value
-
-
-AnyMixer = Annotated[
-    AttentionConfig | MlaConfig | LightningConfig | GatedDeltaConfig | KdaConfig | Mamba2Config | ParallelConfig,
-    Field(discriminator="kind"),
-    BeforeValidator(_with_kind),
-]
+MIXERS = Parts(
+    MixerConfig,
+    "mixer",
+    (AttentionConfig, MlaConfig, LightningConfig, GatedDeltaConfig, KdaConfig, Mamba2Config, ParallelConfig),
+    default="attention",
+)
+AnyMixer = Annotated[MixerConfig, MIXERS]

@@ -36,7 +36,7 @@ from ingot.model.mixers.recurrent import RecurrentMixer, precise, state_cache
 class GatedDeltaConfig(MixerConfig):
     """Gated DeltaNet (arXiv 2412.06464) as in Qwen3-Next."""
 
-    kind: Literal["gated_delta"] = Field(description="which mixer this is")
+    kind: Literal["gated_delta"] = Field("gated_delta", description="which mixer this is")
     key_heads: int = Field(gt=0, description="query and key heads")
     value_heads: int = Field(gt=0, description="value heads, a multiple of key_heads")
     key_width: int = Field(gt=0, description="width of a query or key head")

@@ -35,7 +35,7 @@ from ingot.model.mixers.recurrent import RecurrentMixer, precise, state_cache
 class KdaConfig(MixerConfig):
     """Kimi delta attention (Kimi Linear, arXiv 2510.26692): the delta rule with a decay per channel."""
 
-    kind: Literal["kda"] = Field(description="which mixer this is")
+    kind: Literal["kda"] = Field("kda", description="which mixer this is")
     heads: int = Field(gt=0, description="heads")
     head_width: int = Field(gt=0, description="width of a query, key or value head, and of the gates' bottleneck")
     convolution: int = Field(4, gt=0, description="taps of the causal convolutions")

@@ -37,7 +37,7 @@ DEPTH_EPSILON = 1e-5  # keeps the slopes of the last layer, and of a model of on
 class LightningConfig(MixerConfig):
     """Lightning linear attention with a fixed decay per head (arXiv 2401.04658; MiniMax-01, arXiv 2501.08313)."""
 
-    kind: Literal["lightning"] = Field(description="which mixer this is")
+    kind: Literal["lightning"] = Field("lightning", description="which mixer this is")
     heads: int = Field(gt=0, description="heads")
     head_width: int = Field(gt=0, description="width of one head")
     activation: Literal["silu", "gelu_tanh", "relu"] = Field("silu", description="on queries, keys and values")

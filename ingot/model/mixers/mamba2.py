@@ -40,7 +40,7 @@ from ingot.model.mixers.recurrent import RecurrentMixer, precise, state_cache
 class Mamba2Config(MixerConfig):
     """Mamba-2 (state-space duality, arXiv 2405.21060)."""
 
-    kind: Literal["mamba2"] = Field(description="which mixer this is")
+    kind: Literal["mamba2"] = Field("mamba2", description="which mixer this is")
     heads: int = Field(gt=0, description="heads")
     head_width: int = Field(gt=0, description="width of one head")
     state: int = Field(gt=0, description="size of the state of each channel")

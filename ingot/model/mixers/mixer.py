@@ -2,7 +2,8 @@
 
 A mixer is one file of this folder with a config class and a module class. The config builds the module and answers every
 question that the rest of the package has about the mixer before it is built: what `ingot model show` prints, FLOPs, the widths
-that memory depends on, what parallel layouts must divide. A new mixer is its file and one line in the union of config.py.
+that memory depends on, what parallel layouts must divide. A new mixer is its file and one entry in the list of config.py; one of
+your own is a file anywhere, which a recipe names: `mixer: {kind: file.py:Name}`.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
+from pydantic import Field
 from torch import Tensor, nn
 
 from ingot.model.context import Context
@@ -19,7 +21,7 @@ from ingot.model.linear import Linear
 from ingot.model.matrices import Rows
 from ingot.model.mixers.cache import Cache, CacheShape
 from ingot.model.norm import NormConfig
-from ingot.workspace.config import Config
+from ingot.workspace.kinds import Part
 
 
 @dataclass(frozen=True)
@@ -32,8 +34,10 @@ class Site:
     norm: NormConfig
 
 
-class MixerConfig(Config):
-    """Base of the mixers' options. A kind also has the field `kind: Literal["its name"]`, by which a block names it."""
+class MixerConfig(Part):
+    """Base of the mixers' options."""
+
+    kind: str = Field("", description="which mixer this is: a name, or file.py:Name")
 
     @abstractmethod
     def build(self, site: Site) -> Mixer:

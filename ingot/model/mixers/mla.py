@@ -56,8 +56,9 @@ from ingot.model.mixers.sparse import (
     sight,
 )
 from ingot.model.norm import RmsNorm
-from ingot.model.positions.config import RopeConfig, YarnScaling
+from ingot.model.positions.config import RopeConfig
 from ingot.model.positions.rope import rotation
+from ingot.model.positions.scaling import YarnScaling
 from ingot.model.record import Reporter
 from ingot.workspace.errors import RecipeError
 
@@ -65,7 +66,7 @@ from ingot.workspace.errors import RecipeError
 class MlaConfig(MixerConfig):
     """Multi-head latent attention (DeepSeek-V2, arXiv 2405.04434)."""
 
-    kind: Literal["mla"] = Field(description="which mixer this is")
+    kind: Literal["mla"] = Field("mla", description="which mixer this is")
     heads: int = Field(gt=0, description="heads")
     query_latent: int | None = Field(None, gt=0, description="width of the query latent; null: one full projection")
     key_value_latent: int = Field(gt=0, description="width of the latent that keys and values are made of")

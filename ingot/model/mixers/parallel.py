@@ -27,7 +27,7 @@ class ParallelConfig(MixerConfig):
     y = attention_out · Attention(attention_in · x) + mamba_out · Mamba2(x)
     """
 
-    kind: Literal["parallel"] = Field(description="which mixer this is")
+    kind: Literal["parallel"] = Field("parallel", description="which mixer this is")
     attention: AttentionConfig = Field(description="the softmax branch")
     mamba: Mamba2Config = Field(description="the state-space branch")
     attention_in: float = Field(1.0, description="factor on the attention branch's input")

@@ -18,8 +18,8 @@ import torch
 from torch import Tensor
 
 from ingot.model.context import Context
-from ingot.model.positions.config import LongRopeScaling, RopeConfig
-from ingot.model.positions.scaling import frequencies, temperature
+from ingot.model.positions.config import RopeConfig
+from ingot.model.positions.scaling import LongRopeScaling
 
 
 def rotation(context: Context, rope: RopeConfig, width: int) -> tuple[Tensor, Tensor]:
@@ -39,9 +39,19 @@ def _rotation(context: Context, rope: RopeConfig, width: int) -> tuple[Tensor, T
     else:
         speed = short_R
     angles_B1TR = positions_BT.float()[:, None, :, None] * speed
-    factor = temperature(rope.scaling)
+    factor = 1.0 if rope.scaling is None else rope.scaling.temperature()
     cos, sin = angles_B1TR.cos(), angles_B1TR.sin()
     return (cos, sin) if factor == 1.0 else (cos * factor, sin * factor)
+
+
+def frequencies(rope: RopeConfig, rotated: int, device: torch.device) -> tuple[Tensor, Tensor]:
+    """Radians per position [R] for texts up to the original context, and for longer ones (they differ in LongRoPE)."""
+    exponents_R = torch.arange(0, rotated, 2, dtype=torch.float32, device=device) / rotated
+    wave_R = rope.base**exponents_R
+    if rope.scaling is None:
+        return 1.0 / wave_R, 1.0 / wave_R
+    short_R = rope.scaling.frequencies(wave_R, rope.base)
+    return short_R, rope.scaling.long_frequencies(wave_R) if isinstance(rope.scaling, LongRopeScaling) else short_R
 
 
 def _length_BT(context: Context) -> Tensor:

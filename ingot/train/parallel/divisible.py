@@ -17,8 +17,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ingot.model.config import BlockConfig, ModelConfig
+from ingot.model.mixers.attention import AttentionConfig
 from ingot.train.parallel.config import MeshConfig
 from ingot.workspace.errors import RecipeError
+from ingot.workspace.outside import without_paths
 
 
 @dataclass(frozen=True)
@@ -43,11 +45,17 @@ def find_indivisible(
     ]
 
 
+def find_unsupported(model: ModelConfig, mesh: MeshConfig) -> list[Indivisible]:
+    """What goes with no size of an axis: a recipe with it is refused when it is read."""
+    return list(_backends(model, mesh))
+
+
 def check_divisible(
     model: ModelConfig, mesh: MeshConfig, *, sequence_length: int, rows_per_step: int | None = None
 ) -> None:
     """Raise an error that names every rule the mesh breaks."""
     found = find_indivisible(model, mesh, sequence_length=sequence_length, rows_per_step=rows_per_step)
+    found += find_unsupported(model, mesh)
     if found:
         problems, fixes = "; ".join(one.problem for one in found), "; ".join(dict.fromkeys(one.fix for one in found))
         raise RecipeError(f"the model cannot be divided over the mesh: {problems}", place="mesh", fix=fixes)
@@ -91,6 +99,14 @@ def _context(length: int, context: int) -> Iterator[Indivisible]:
         problem = f"sequence_length ({length}) is not a multiple of 2·context ({2 * context})"
         longer = -(-length // (2 * context)) * 2 * context
         yield Indivisible("context", problem, f"set sequence_length to {longer}, or choose a smaller context")
+
+
+def _backends(model: ModelConfig, mesh: MeshConfig) -> Iterator[Indivisible]:
+    mixers = [block.mixer for block in model.blocks.values()]
+    own = [mixer.backend for mixer in mixers if isinstance(mixer, AttentionConfig) and mixer.backend is not None]
+    if own and mesh.context > 1 and mesh.context_method == "ring":
+        problem = f"keys and values that go around a ring reach no backend ({without_paths(own[0])})"
+        yield Indivisible("context", problem, "set context_method: gather, or leave the mixer's backend out")
 
 
 def _pipeline(depth: int, mesh: MeshConfig) -> Iterator[Indivisible]:
