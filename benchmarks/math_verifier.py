@@ -1,6 +1,6 @@
 """The math verifier beside the bare library: `python benchmarks/math_verifier.py [COUNT]`.
 
-COUNT reference answers of MATH, each in the spellings of tests/envs/verifiers/spellings.py, and with wrong answers: how many
+COUNT reference answers of MATH, each in the spellings of tests/envs/verifiers/math/spellings.py, and with wrong answers: how many
 pairs each accepts, by rule, and examples of where they differ. The bare library is math-verify as its page shows it,
 `verify(parse("$reference$"), parse("\\boxed{given}"))`, in this process.
 """
@@ -22,8 +22,8 @@ sys.path.insert(0, str(ROOT))
 from math_verify import parse, verify  # noqa: E402
 
 from ingot.envs.verifiers.errors import VerifierError  # noqa: E402
-from ingot.envs.verifiers.math import same_answer  # noqa: E402
-from tests.envs.verifiers.spellings import perturbed, spellings  # noqa: E402
+from ingot.envs.verifiers.math.same_answer import same_answer  # noqa: E402
+from tests.envs.verifiers.math.spellings import perturbed, spellings  # noqa: E402
 
 DATA = ROOT.parent / "shared" / "data" / "math"
 FILES = ("math500_dev.jsonl.gz", "math_test_minus_math500.jsonl.gz")

@@ -10,8 +10,8 @@
 All begin from the same checkpoint and have the tasks, rewards, group, prompts a step, temperature, lengths and learning rate of
 the stage `rl` of a recipe. Each runs in a process of its own. Counted are the sampled tokens of the steps, by the clock, over the
 second half of the steps: most of compilation and captured graphs is in the first. In our modes answers without an advantage
-count in the loss, but do not pass through the model (post/rollouts/silent.py). Memory is that of the whole device. Steps are
-printed as they end, so that a run that is cut off has said what it can. Several samplers share the slots.
+count in the loss, but do not pass through the model (post/rl/skip_zero_advantage.py). Memory is that of the whole device.
+Steps are printed as they end, so that a run that is cut off has said what it can. Several samplers share the slots.
 
     python benchmarks/rl.py CHECKPOINT [--recipe recipes/smollm2-rl.yaml] [--stage rl] [--steps 24] [--slots 128]
         [--samplers 1] [--staleness 2] [--tokens 16384] [--modes static,continuous,asynchronous,trl]
@@ -39,15 +39,15 @@ from ingot.checkpoints.checkpoint import load_model
 from ingot.checkpoints.convert import export_model
 from ingot.envs.episode import Episode
 from ingot.envs.mix import TaskMix
-from ingot.envs.play import Limits
-from ingot.envs.rollout import Drawing, rollout
+from ingot.envs.rollout.episode_run import Limits
+from ingot.envs.rollout.rollout import Drawing, rollout
 from ingot.envs.task import Task
 from ingot.inference.engine import Engine
 from ingot.inference.sampling import Sampling
-from ingot.post import rl
 from ingot.post.policy import chat_format
-from ingot.post.rollouts.rl_source import RlSource
-from ingot.post.sampling_config import RlConfig
+from ingot.post.rl import stage as rl
+from ingot.post.rl.config import RlConfig
+from ingot.post.rl.source import RlSource
 from ingot.recipe.load import load_recipe
 from ingot.train.device import choose_device, choose_sampling_precision
 from ingot.workspace.metrics import MetricsLog

@@ -33,9 +33,9 @@ from torch import Tensor
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # to be run as a file
 
 from ingot.checkpoints.checkpoint import open_model
-from ingot.envs.math_problems import MathProblems
-from ingot.envs.orders import OrderPlayer
-from ingot.envs.rollout import Player, request_seed
+from ingot.envs.rollout.pausable import OrderPlayer
+from ingot.envs.rollout.rollout import Player, request_seed
+from ingot.envs.tasks._math_problems import MathProblems
 from ingot.envs.tasks.reasoning_gym import ReasoningGym
 from ingot.inference import engine as engine_module
 from ingot.inference.controls import Controls
@@ -44,11 +44,11 @@ from ingot.inference.engine import Engine
 from ingot.model.config import BlockConfig, ModelConfig
 from ingot.model.feed_forward.dense import FeedForwardConfig
 from ingot.model.mixers.attention import AttentionConfig
+from ingot.post.rl.config import RlConfig
 from ingot.post.samplers.messages import Command, Event, Finished, Job, NewWeights, Ready, Taken, from_plain
 from ingot.post.samplers.task_stream import TaskStream
 from ingot.post.samplers.weights_buffer import WeightsBuffer
 from ingot.post.samplers.worker import SWITCH_SECONDS, Gone, Sampler, SamplerConfig
-from ingot.post.sampling_config import RlConfig
 from ingot.recipe.load import load_recipe
 from ingot.tokens.chat import ChatFormat, Message
 from ingot.tokens.tokenizer import Tokenizer

@@ -38,15 +38,16 @@ PRELOAD = (
 ROOMS: dict[str, tuple[str, str]] = {
     "verifiers": (
         "ingot/envs/verifiers",
-        "tests/envs/verifiers tests/envs/test_verify.py",
+        "tests/envs/verifiers",
     ),
     "losses": (
-        "ingot/post/algorithms ingot/post/rewards ingot/post/rollouts/stamping.py ingot/train/losses",
+        "ingot/post/algorithms ingot/post/rewards ingot/post/rl/stamping.py ingot/train/losses",
         "tests/train/losses tests/train/test_loop.py tests/train/test_feed.py tests/post/test_returns.py"
-        " tests/post/test_prefer_losses.py tests/post/test_reward.py tests/post/test_reference.py tests/post/test_rl.py"
-        " tests/post/test_rl_source.py tests/post/test_rl_peer.py tests/post/test_rl_variants_peer.py"
-        " tests/post/test_ppo_peer.py tests/post/test_prefer_peer.py tests/post/test_distill.py tests/post/test_pairs.py"
-        " tests/post/test_spurious.py tests/post/test_silent.py tests/post/test_failures.py",
+        " tests/post/test_prefer_losses.py tests/post/test_reward.py tests/post/test_reference.py tests/post/rl/test_rl.py"
+        " tests/post/rl/test_source.py tests/post/rl/test_peer.py tests/post/rl/test_variants_peer.py"
+        " tests/post/rl/test_ppo_peer.py tests/post/test_prefer_peer.py tests/post/distill/test_distill.py"
+        " tests/post/data/test_pairs.py"
+        " tests/post/rl/test_spurious.py tests/post/rl/test_skip_zero_advantage.py tests/post/rl/test_failures.py",
     ),
     "order": (
         "ingot/tokens/order.py ingot/tokens/permutation.py ingot/tokens/mixture.py ingot/tokens/phases.py"

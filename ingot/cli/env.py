@@ -17,8 +17,8 @@ from ingot.workspace.errors import RecipeError
 if TYPE_CHECKING:
     from ingot.envs.environment import Environment
     from ingot.envs.episode import Episode
-    from ingot.envs.play import Limits
-    from ingot.envs.policy import MessagePolicy, Policy
+    from ingot.envs.rollout.episode_run import Limits
+    from ingot.envs.rollout.policies import MessagePolicy, Policy
     from ingot.envs.task import Task
     from ingot.envs.trial import Trial
     from ingot.tokens.chat import ChatFormat
@@ -53,7 +53,7 @@ def list_command(as_json: JsonOption = False) -> None:
 def _facts(name: str, kind: type[Environment]) -> dict[str, Any]:
     from ingot.envs.environment import Environment
     from ingot.envs.files import FileEnvironment
-    from ingot.envs.led import LedEnvironment
+    from ingot.envs.rollout.external import LedEnvironment
 
     return {
         "name": name,
@@ -105,7 +105,7 @@ def test_command(
     The exit code is 1 if there is a reason not to train on it.
     """
     from ingot.envs.pass_rates import earned, write_pass_rates
-    from ingot.envs.rollout import Drawing
+    from ingot.envs.rollout.rollout import Drawing
     from ingot.envs.trial import try_environment
 
     if policy == SCRIPTED:
@@ -121,7 +121,7 @@ def test_command(
     chat, model = _chat_and_model(policy, model_name, max_tokens)
 
     def policies(environments: Mapping[str, Environment], tasks: Sequence[Task]) -> dict[str, Policy | MessagePolicy]:
-        from ingot.envs.scripts import Scripted, scripts
+        from ingot.envs.rollout.probes import Scripted, scripts
 
         tried = scripts(environments, chat, tasks)
         made: dict[str, Policy | MessagePolicy] = {each: Scripted(script, chat) for each, script in tried.items()}
@@ -152,7 +152,7 @@ def test_command(
 
 def _limits(policy: str, max_new_tokens: int, max_tokens: int, max_turns: int) -> Limits:
     """What scripts write is measured in bytes; a server is told how many tokens it may write."""
-    from ingot.envs.play import Limits
+    from ingot.envs.rollout.episode_run import Limits
 
     if policy == SCRIPTED:
         return Limits(BYTES, BYTES, max_turns)
@@ -206,7 +206,7 @@ def _chat_and_model(policy: str, model_name: str, max_tokens: int) -> tuple[Chat
         return of_bytes, None
     if policy.startswith(SERVERS):
         from ingot.data.synthesize.config import EndpointConfig
-        from ingot.envs.endpoint import EndpointPolicy
+        from ingot.envs.rollout.endpoint import EndpointPolicy
 
         return of_bytes, EndpointPolicy(EndpointConfig(url=policy, model=model_name), of_bytes)
     from ingot.inference.engine import Engine

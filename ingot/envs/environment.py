@@ -16,9 +16,9 @@ Fields are the options that a recipe gives. Everything but the tasks has a defau
 1 for an answer that is, as a whole, the reference (number or text) in the right form. It runs wherever a recipe names a task
 kind: `sft` and `prefer` (with `solution`), `rl`, `distill`, `eval`, `synthesize`, `ingot env test`.
 
-The hooks below may be plain functions or `async def`. They run beside the sampling, within deadlines (play.py). What they
-raise is a failure of the environment: the episode is counted as failed, and has no reward. Nothing that a model writes should
-make them raise.
+The hooks below may be plain functions or `async def`. They run beside the sampling, within deadlines (rollout/episode_run.py).
+What they raise is a failure of the environment: the episode is counted as failed, and has no reward. Nothing that a model
+writes should make them raise.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ from typing import Any, ClassVar, TypeVar
 
 from pydantic import Field
 
-from ingot.envs.beside import call
 from ingot.envs.episode import Episode, Score
 from ingot.envs.errors import EnvironmentFailed
+from ingot.envs.rollout.background import call
 from ingot.envs.task import Split, Task, choose_rows, draw_tasks, make_task
 from ingot.envs.tools.tool import Tool
-from ingot.envs.verify import final_content, format_ok, parse_number, same_number, same_text
+from ingot.envs.verifiers.text.reply import final_content, format_ok, parse_number, same_number, same_text
 from ingot.tokens.chat import Message
 from ingot.workspace.errors import DataError, RecipeError
 from ingot.workspace.kinds import Kind, Kinds

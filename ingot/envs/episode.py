@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from ingot.envs.task import Task
-from ingot.envs.verify import final_content
+from ingot.envs.verifiers.text.reply import final_content
 from ingot.tokens.chat import Message
 from ingot.tokens.tokenizer import Tokenizer
 

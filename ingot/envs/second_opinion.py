@@ -1,7 +1,8 @@
 """A second verifier for finished episodes: what another environment says of the same answers.
 
 It did not make the tasks, so it reads what they carry: `task.answer`, `task.data`, the messages. Answers are judged beside each
-other, each within a deadline (beside.py). One that could not be judged has no opinion, which is something else than 0.
+other, each within a deadline (rollout/background.py). One that could not be judged has no opinion, which is something else than
+0.
 """
 
 from __future__ import annotations
@@ -9,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from ingot.envs.beside import Beside, call
 from ingot.envs.environment import Environment
 from ingot.envs.episode import Episode, Score
-from ingot.envs.play import Limits
+from ingot.envs.rollout.background import Beside, call
+from ingot.envs.rollout.episode_run import Limits
 
 WAIT_SECONDS = 0.05  # between two calls of `between`
 

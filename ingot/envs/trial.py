@@ -18,10 +18,10 @@ from dataclasses import dataclass, field
 
 from ingot.envs.environment import Environment
 from ingot.envs.episode import Episode
-from ingot.envs.play import Limits
-from ingot.envs.policy import MessagePolicy, Policy
-from ingot.envs.rollout import PLAIN, Drawing, rollout
-from ingot.envs.scripts import DRAWN, Scripted
+from ingot.envs.rollout.episode_run import Limits
+from ingot.envs.rollout.policies import MessagePolicy, Policy
+from ingot.envs.rollout.probes import DRAWN, Scripted
+from ingot.envs.rollout.rollout import PLAIN, Drawing, rollout
 from ingot.envs.task import Split, Task, plain_prompt
 from ingot.envs.tools.drawn import answers_by_tool, parameters, takes_text
 from ingot.tokens.chat import ChatFormat

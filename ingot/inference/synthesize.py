@@ -1,7 +1,7 @@
 """Documents written by a served model, by a checkpoint, or by a program: one part of the `synthesize` stage.
 
 It is here because a checkpoint answers through the sampling engine; everything else about it is in data/synthesize. The stage
-itself, with its other part, is post/synthesize.py.
+itself, with its other part, is post/synthesis/stage.py.
 """
 
 from __future__ import annotations

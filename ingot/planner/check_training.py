@@ -19,7 +19,7 @@ from ingot.planner.memory import memory
 from ingot.planner.placement import devices, resolve
 from ingot.planner.plan import assume_machine
 from ingot.planner.shape import shape_of
-from ingot.post.sampling_config import RlConfig
+from ingot.post.rl.config import RlConfig
 from ingot.recipe.work import StageWork
 from ingot.train.config import TrainingConfig
 from ingot.train.parallel.config import MeshConfig

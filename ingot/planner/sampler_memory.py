@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING
 
 from ingot.model.config import ModelConfig
 from ingot.post.prefer_config import PreferConfig
-from ingot.post.sampling_config import AsynchronousConfig, DistillConfig, RlConfig, SamplingConfig
+from ingot.post.rl.config import AsynchronousConfig, DistillConfig, RlConfig, SamplingConfig
 from ingot.train.config import TrainingConfig
 
 if TYPE_CHECKING:
@@ -153,7 +153,7 @@ def copy_bytes(model: ModelConfig, config: SamplingConfig, width: int) -> int:
 def _prefer_memory(
     model: ModelConfig, config: PreferConfig, weights: int, sampler: int, device: int | None
 ) -> SamplerMemory:
-    from ingot.post.pairs.answers import SLOTS  # which imports torch
+    from ingot.post.data.pairs.answers import SLOTS  # which imports torch
 
     referred, online = config.algorithm.wants_reference, config.pairs.refresh is not None
     if not config.pairs.own and not referred:

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from ingot.post.ratio import ratio_is_one
-from ingot.post.rollouts.policy_optimization import GroupRelative, PolicyOptimization
+from ingot.post.rl.checks.ratio_one import ratio_is_one
+from ingot.post.rl.objective import GroupRelative, PolicyOptimization
 from ingot.post.unread import unread
 
 if TYPE_CHECKING:
-    from ingot.post.sampling_config import RlConfig
+    from ingot.post.rl.config import RlConfig
 
 
 def conflicts(config: RlConfig) -> Iterator[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TypeVar
 
 from ingot.optim.schedule import check_schedule
-from ingot.post.conversations.sequences import PoolSource
+from ingot.post.data.conversations.sequences import PoolSource
 from ingot.post.passes_config import PassesConfig
 from ingot.train.config import TrainingConfig
 from ingot.train.source import Source

@@ -20,15 +20,15 @@ from typing import Any
 from pydantic import ValidationError
 
 from ingot.model.transformer import Transformer
-from ingot.post.conversations.sequences import PoolSource
-from ingot.post.pairs.answers import sample_answers
-from ingot.post.pairs.model_pairs import answer_pairs, write_model_pairs
-from ingot.post.pairs.online_pairs import OnlinePairs
-from ingot.post.pairs.own_pairs import mean_reward, sample_pairs, write_pairs
-from ingot.post.pairs.pair import Answer, Pair, PairSource, pair_sequences, within
-from ingot.post.pairs.pair_file import FileRows, read_pairs
-from ingot.post.pairs.pair_lengths import describe_lengths
-from ingot.post.pairs.unpaired import Rated, UnpairedSource, rated_sequences
+from ingot.post.data.conversations.sequences import PoolSource
+from ingot.post.data.pairs.answers import sample_answers
+from ingot.post.data.pairs.model_pairs import answer_pairs, write_model_pairs
+from ingot.post.data.pairs.online_pairs import OnlinePairs
+from ingot.post.data.pairs.own_pairs import mean_reward, sample_pairs, write_pairs
+from ingot.post.data.pairs.pair import Answer, Pair, PairSource, pair_sequences, within
+from ingot.post.data.pairs.pair_file import FileRows, read_pairs
+from ingot.post.data.pairs.pair_lengths import describe_lengths
+from ingot.post.data.pairs.unpaired import Rated, UnpairedSource, rated_sequences
 from ingot.post.policy import chat_format
 from ingot.post.prefer_config import AnswererConfig, PairsConfig, PreferConfig
 from ingot.post.rewards.reward_model import Judge, find_judge

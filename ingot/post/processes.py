@@ -14,7 +14,7 @@ that happens while they work: texts that are computed together with others round
 A process that finishes early waits at periodic barriers (barrier.py), so long answers do not hit the collective timeout.
 
 Invariant: what a step consists of does not depend on the number of processes. A task's text is a function of weights, seed and
-its place among all tasks of the step (envs/rollout.py), up to the rounding of matrix products.
+its place among all tasks of the step (envs/rollout/rollout.py), up to the rounding of matrix products.
 """
 
 from __future__ import annotations

@@ -15,8 +15,8 @@ from typing import Any
 from ingot.checkpoints.heads import with_head
 from ingot.checkpoints.stored_model import StoredModel
 from ingot.model.transformer import REWARD_HEAD
-from ingot.post.conversations.sequences import PoolSource
-from ingot.post.pairs.pair import PairSource
+from ingot.post.data.conversations.sequences import PoolSource
+from ingot.post.data.pairs.pair import PairSource
 from ingot.post.policy import chat_format
 from ingot.post.reward_config import RewardConfig
 from ingot.post.rewards.reward_model import REWARD_MODEL, RewardModel

@@ -15,14 +15,20 @@ from typing import Any
 
 from ingot.envs.rows import stream_rows
 from ingot.post.barrier import Between
-from ingot.post.conversations.compared import compare
-from ingot.post.conversations.conversation import Conversation
-from ingot.post.conversations.conversation_file import Reading, can_follow, read_row
-from ingot.post.conversations.conversation_store import ConversationStore, Placed, StoreReport, StoreSource, write_store
-from ingot.post.conversations.mixed_pool import MixedPool, weights_of_shares
-from ingot.post.conversations.sequences import repeats, task_conversations, tools_of_chat
-from ingot.post.conversations.sft_source import ConversationSource
-from ingot.post.filters.curate import CurateFilter
+from ingot.post.data.conversations.compared import compare
+from ingot.post.data.conversations.conversation import Conversation
+from ingot.post.data.conversations.conversation_file import Reading, can_follow, read_row
+from ingot.post.data.conversations.conversation_store import (
+    ConversationStore,
+    Placed,
+    StoreReport,
+    StoreSource,
+    write_store,
+)
+from ingot.post.data.conversations.mixed_pool import MixedPool, weights_of_shares
+from ingot.post.data.conversations.sequences import repeats, task_conversations, tools_of_chat
+from ingot.post.data.conversations.sft_source import ConversationSource
+from ingot.post.data.filters.curate import CurateFilter
 from ingot.post.policy import chat_format, chat_tokenizer
 from ingot.post.sft_config import ConversationFile, SftConfig
 from ingot.post.stage import PostStage

@@ -10,7 +10,7 @@ from pydantic import Field, model_validator
 
 from ingot.envs.config import TaskMixConfig
 from ingot.post.algorithm import SFT, SftAlgorithm
-from ingot.post.conversations.conversation_filter import FILTERS, ConversationFilter
+from ingot.post.data.conversations.conversation_filter import FILTERS, ConversationFilter
 from ingot.post.passes_config import PassesConfig
 from ingot.post.unread import refuse, unread
 from ingot.tokens.template_files import is_jinja

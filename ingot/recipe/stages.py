@@ -69,8 +69,8 @@ STAGES: Table = {
         ),
         StageKind(
             "synthesize",
-            config_path="ingot.post.synthesize_config:SynthesizeConfig",
-            run_path="ingot.post.synthesize:run",
+            config_path="ingot.post.synthesis.config:SynthesizeConfig",
+            run_path="ingot.post.synthesis.stage:run",
             does="Write new documents from documents, and conversations that solve tasks of environments.",
             needs={"documents": "documents", "checkpoint": "checkpoint"},
             optional=("documents", "checkpoint"),
@@ -148,8 +148,8 @@ STAGES: Table = {
         ),
         StageKind(
             "rl",
-            config_path="ingot.post.sampling_config:RlConfig",
-            run_path="ingot.post.rl:run",
+            config_path="ingot.post.rl.config:RlConfig",
+            run_path="ingot.post.rl.stage:run",
             does="Train a checkpoint by reinforcement learning on verifiable tasks (GRPO).",
             needs={"checkpoint": "checkpoint", "reward_model": "reward_model"},
             optional=("reward_model",),
@@ -160,8 +160,8 @@ STAGES: Table = {
         ),
         StageKind(
             "distill",
-            config_path="ingot.post.sampling_config:DistillConfig",
-            run_path="ingot.post.distill:run",
+            config_path="ingot.post.rl.config:DistillConfig",
+            run_path="ingot.post.distill.stage:run",
             does="Train a checkpoint on its own samples, or on conversations, graded by a teacher checkpoint or server.",
             needs={"checkpoint": "checkpoint", "teacher": "checkpoint", "conversations": "conversations"},
             optional=("conversations",),

@@ -140,7 +140,7 @@ class Generation(Record):
 
 
 class RolloutNode(Record):
-    """One message of a rollout: its tokens, and for sampled ones the numbers of post/rollouts/trajectories.py."""
+    """One message of a rollout: its tokens, and for sampled ones the numbers of post/rl/trajectories.py."""
 
     role: str = ""
     pieces: list[str] = Field(default_factory=list)

@@ -22,7 +22,7 @@ from ingot.envs.verifiers.judges.endpoint import EndpointJudge
 from ingot.envs.verifiers.judges.hybrid import by_rubric, gated
 from ingot.envs.verifiers.judges.judge import Judge
 from ingot.envs.verifiers.judges.rubric import Point, Rubric
-from ingot.envs.verify import final_content, format_ok
+from ingot.envs.verifiers.text.reply import final_content, format_ok
 from ingot.tokens.chat import Message
 
 RUBRIC = Rubric(

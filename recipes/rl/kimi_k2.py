@@ -16,7 +16,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from ingot.post.rollouts.policy_optimization import GroupRelative
+from ingot.post.rl.objective import GroupRelative
 from ingot.train.losses.surrogates import Surrogate
 
 

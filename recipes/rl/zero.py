@@ -15,7 +15,7 @@ from typing import ClassVar
 from ingot.envs.environment import Environment
 from ingot.envs.episode import Score
 from ingot.envs.task import Task
-from ingot.envs.verify import final_content
+from ingot.envs.verifiers.text.reply import final_content
 from ingot.tokens.chat import Message
 
 LETTERS = "abcd"

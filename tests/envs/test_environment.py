@@ -15,14 +15,14 @@ from pydantic import Field
 from ingot.envs.environment import Environment, NewContext, in_place, reward
 from ingot.envs.episode import Episode, Score
 from ingot.envs.errors import EnvironmentFailed
-from ingot.envs.play import Limits
-from ingot.envs.rollout import Drawing, rollout, rollouts
+from ingot.envs.rollout.episode_run import Limits
+from ingot.envs.rollout.rollout import Drawing, rollout, rollouts
 from ingot.envs.task import Task
 from ingot.inference.sampling import Sampling
 from ingot.tokens.chat import Message, ToolCall
 from ingot.workspace.errors import DataError
+from tests.envs.rollout.test_rollout import CHAT, END, Fixed, turn_tokens
 from tests.envs.script import Reply, Script
-from tests.envs.test_rollout import CHAT, END, Fixed, turn_tokens
 
 LIMITS = Limits(max_new_tokens=200, max_tokens=2000, max_turns=8)
 

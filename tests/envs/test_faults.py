@@ -17,20 +17,20 @@ import pytest
 from ingot.envs.environment import Environment, reward
 from ingot.envs.episode import Episode
 from ingot.envs.errors import EnvironmentFailed
-from ingot.envs.play import Limits
-from ingot.envs.rollout import rollouts
-from ingot.envs.scripts import Scripted
+from ingot.envs.rollout.episode_run import Limits
+from ingot.envs.rollout.probes import Scripted
+from ingot.envs.rollout.rollout import rollouts
 from ingot.envs.task import Task
 from ingot.envs.tools.children import end_idle_children
 from ingot.envs.tools.tool import make_tool
-from ingot.envs.verifiers.math import same_answer
+from ingot.envs.verifiers.math.same_answer import same_answer
 from ingot.sandbox.pool import Pool
 from ingot.sandbox.program import Limits as ProgramLimits
 from ingot.sandbox.program import Program
 from ingot.sandbox.worker import SandboxError
 from ingot.tokens.chat import Message, ToolCall
 from tests.envs.fragile import fragile
-from tests.envs.test_rollout import CHAT
+from tests.envs.rollout.test_rollout import CHAT
 from tests.slow import first_fast
 
 GROUP = 4

@@ -13,7 +13,7 @@ from tokenizers import Tokenizer as Backend
 from tokenizers.processors import TemplateProcessing
 
 from ingot.envs.mix import TaskMix
-from ingot.envs.rollout import Drawing, rollout
+from ingot.envs.rollout.rollout import Drawing, rollout
 from ingot.envs.task import Task
 from ingot.evals.bases.suite import Measured, Subject
 from ingot.evals.config import EvalConfig

@@ -11,7 +11,7 @@ import yaml
 
 from ingot.evals.bases.suite import SUITES
 from ingot.evals.config import EvalConfig
-from ingot.post.synthesize_config import SynthesizeConfig
+from ingot.post.synthesis.config import SynthesizeConfig
 from ingot.recipe.load import load_recipe
 from ingot.recipe.recipe import Recipe
 from ingot.workspace.errors import RecipeError

@@ -254,7 +254,7 @@ def test_an_environment_of_which_some_tasks_have_no_solution_is_tried_without(tm
 def test_errors_say_where_and_what_to_do(recipe: Path, old: str, new: str, said: str) -> None:
     text = recipe.read_text(encoding="utf-8")
     assert old in text
-    code = "from ingot.post.rollouts.policy_optimization import GroupRelative\n\n\nclass NoLoss(GroupRelative):\n    pass\n"
+    code = "from ingot.post.rl.objective import GroupRelative\n\n\nclass NoLoss(GroupRelative):\n    pass\n"
     (recipe.parent / "no_loss.py").write_text(code, encoding="utf-8")
     recipe.write_text(text.replace(old, new), encoding="utf-8")
     with pytest.raises(RecipeError) as caught:

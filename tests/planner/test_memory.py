@@ -20,7 +20,7 @@ from ingot.planner.hardware import GIB, GPUS
 from ingot.planner.memory import Memory, memory, rows_per_pass
 from ingot.planner.shape import shape_of
 from ingot.post.prefer_config import PreferConfig
-from ingot.post.sampling_config import DistillConfig, RlConfig
+from ingot.post.rl.config import DistillConfig, RlConfig
 from ingot.post.sft_config import SftConfig
 from ingot.train.config import TrainingConfig
 from ingot.train.parallel.config import MeshConfig

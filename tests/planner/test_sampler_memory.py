@@ -20,11 +20,11 @@ from ingot.planner.memory import WORKSPACE_BYTES, memory
 from ingot.planner.plan import make_plan
 from ingot.planner.sampler_memory import NOTHING, SamplerMemory, sampler_memory
 from ingot.planner.shape import shape_of
-from ingot.post.pairs.answers import SLOTS
-from ingot.post.pairs.online_pairs import OnlinePairs
+from ingot.post.data.pairs.answers import SLOTS
+from ingot.post.data.pairs.online_pairs import OnlinePairs
 from ingot.post.prefer_config import PreferConfig
-from ingot.post.rollouts.sampling import SampledSource
-from ingot.post.sampling_config import DistillConfig, RlConfig
+from ingot.post.rl.config import DistillConfig, RlConfig
+from ingot.post.rl.sampling import SampledSource
 from ingot.post.sft_config import SftConfig
 from ingot.recipe.load import load_recipe
 from ingot.train.parallel.config import MeshConfig

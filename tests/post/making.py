@@ -22,7 +22,7 @@ from ingot.model.initialise import initialise
 from ingot.model.mixers.attention import AttentionConfig
 from ingot.model.transformer import Transformer
 from ingot.optim.config import AdamWConfig, ScheduleConfig
-from ingot.post.sampling_config import OF_SAMPLES, DistillConfig
+from ingot.post.rl.config import OF_SAMPLES, DistillConfig
 from ingot.tokens.config import TokenizerConfig
 from ingot.tokens.tokenizer import Tokenizer
 from ingot.tokens.train_tokenizer import train_tokenizer

@@ -19,7 +19,7 @@ from trl.trainer.dpo_trainer import DataCollatorForPreference
 from trl.trainer.kto_trainer import DataCollatorForUnpairedPreference
 
 from ingot.envs.episode import Episode
-from ingot.post.pairs.pair import Pair
+from ingot.post.data.pairs.pair import Pair
 from ingot.tokens.tokenizer import Tokenizer
 from tests.post.making import episode, random_tokens
 from tests.post.peers import PLAIN, peer_tokenizer

@@ -11,10 +11,10 @@ import pytest
 
 from ingot.post.algorithm import RL
 from ingot.post.algorithms.dapo import Dapo
-from ingot.post.ratio import describe_ratio
-from ingot.post.rl import Rl
-from ingot.post.rollouts.policy_optimization import PolicyOptimization
-from ingot.post.sampling_config import DynamicSamplingConfig, RlConfig
+from ingot.post.rl.checks.ratio_one import describe_ratio
+from ingot.post.rl.config import DynamicSamplingConfig, RlConfig
+from ingot.post.rl.objective import PolicyOptimization
+from ingot.post.rl.stage import Rl
 from ingot.recipe.problems import Problems
 from ingot.recipe.tree import to_node
 from ingot.recipe.validate import validate

@@ -15,8 +15,8 @@ import pytest
 from ingot.envs.config import TaskMixConfig
 from ingot.envs.environment import TASKS
 from ingot.envs.verifiers.errors import VerifierError
-from ingot.post import rl
-from ingot.post.sampling_config import RlConfig
+from ingot.post.rl import stage as rl
+from ingot.post.rl.config import RlConfig
 from ingot.tokens.chat import Message
 from ingot.tokens.tokenizer import Tokenizer
 from ingot.workspace.files import read_jsonl

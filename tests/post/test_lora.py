@@ -15,8 +15,8 @@ from ingot.checkpoints.checkpoint import load_model, open_model
 from ingot.checkpoints.peft import read_peft
 from ingot.model.lora import LoraLinear, lora_layers
 from ingot.post.processes import begin
-from ingot.post.rollouts.sampling import SampledSource
-from ingot.post.sampling_config import RlConfig
+from ingot.post.rl.config import RlConfig
+from ingot.post.rl.sampling import SampledSource
 from ingot.recipe.stages import STAGES as KINDS
 from ingot.tokens.tokenizer import Tokenizer
 from ingot.train.config import TrainingConfig

@@ -15,10 +15,10 @@ from typer.testing import CliRunner
 
 from ingot.checkpoints.checkpoint import load_model
 from ingot.cli.app import app
-from ingot.post.conversations.row_forms import FORMS, recognise
+from ingot.post.data.conversations.row_forms import FORMS, recognise
 from ingot.post.sft import run
 from ingot.post.sft_config import SftConfig
-from ingot.post.synthesize_config import SynthesizeConfig
+from ingot.post.synthesis.config import SynthesizeConfig
 from ingot.recipe.load import load_recipe
 from ingot.tokens.tokenizer import Tokenizer
 from ingot.workspace.stage import StageFolder

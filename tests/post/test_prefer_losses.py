@@ -18,8 +18,8 @@ from trl.experimental.orpo import ORPOConfig
 from ingot.post.algorithm import PREFER, PairAlgorithm
 from ingot.post.algorithms.orpo import Orpo
 from ingot.post.algorithms.simpo import Simpo
-from ingot.post.pairs.pair import PairSource, pair_sequences
-from ingot.post.pairs.unpaired import Rated, UnpairedSource, rated_sequences
+from ingot.post.data.pairs.pair import PairSource, pair_sequences
+from ingot.post.data.pairs.unpaired import Rated, UnpairedSource, rated_sequences
 from ingot.tokens.batch import TokenSequence
 from ingot.tokens.tokenizer import Tokenizer
 from ingot.workspace.stage import StageFolder

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from ingot.post.pairs.pair import PairSource, pair_sequences
+from ingot.post.data.pairs.pair import PairSource, pair_sequences
 from ingot.tokens.tokenizer import Tokenizer
 from ingot.train.losses.preference import Preference
 from ingot.train.losses.terms import CrossEntropy, Scored

@@ -15,7 +15,7 @@ import yaml
 from ingot.checkpoints.checkpoint import load_model
 from ingot.envs.rows import read_rows
 from ingot.post import prefer
-from ingot.post.pairs.pair_rows import read_row
+from ingot.post.data.pairs.pair_rows import read_row
 from ingot.post.prefer_config import PreferConfig
 from ingot.tokens.tokenizer import Tokenizer
 from ingot.workspace.errors import RecipeError

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from ingot.post.algorithm import RL
-from ingot.post.rollouts.policy_optimization import PolicyOptimization
-from ingot.post.sampling_config import RlConfig
+from ingot.post.rl.config import RlConfig
+from ingot.post.rl.objective import PolicyOptimization
 
 NO_REFERENCE = {"reference_weight": 0.0}
 BY_GROUP = {"divide_by_std": True, "std": "sample", "std_epsilon": 1e-4}  # TRL

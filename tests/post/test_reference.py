@@ -9,14 +9,14 @@ import pytest
 
 from ingot.envs.episode import Episode
 from ingot.post.algorithms.rloo import Rloo
-from ingot.post.rollouts.policy_optimization import PolicyOptimization
-from ingot.post.rollouts.rl_source import RlSource
-from ingot.post.rollouts.stamping import Rows
+from ingot.post.rl.objective import PolicyOptimization
+from ingot.post.rl.source import RlSource
+from ingot.post.rl.stamping import Rows
 from ingot.tokens.tokenizer import Tokenizer
 from ingot.train.loop import Trainer
 from ingot.workspace.stage import StageFolder
 from tests.post.making import tiny_model
-from tests.post.test_rl_source import EvenLast, make_config
+from tests.post.rl.test_source import EvenLast, make_config
 from tests.train.toy import run_without_final_checkpoint
 
 

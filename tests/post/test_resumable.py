@@ -17,14 +17,14 @@ from hypothesis import strategies as st
 from torch import distributed
 
 from ingot.checkpoints.checkpoint import load_model
-from ingot.envs.rollout import rollout
+from ingot.envs.rollout.rollout import rollout
 from ingot.inference.engine import Engine
 from ingot.post import barrier
 from ingot.post.algorithms.dpo import Dpo
-from ingot.post.pairs import answers
-from ingot.post.pairs import pair as pairs
-from ingot.post.pairs.own_pairs import sample_pairs
-from ingot.post.pairs.pair import pair_sequences
+from ingot.post.data.pairs import answers
+from ingot.post.data.pairs import pair as pairs
+from ingot.post.data.pairs.own_pairs import sample_pairs
+from ingot.post.data.pairs.pair import pair_sequences
 from ingot.post.prefer_config import PreferConfig
 from ingot.post.processes import Processes
 from ingot.post.resumable import Resumable

@@ -21,17 +21,18 @@ from ingot.checkpoints.convert import export_model
 from ingot.checkpoints.heads import with_head
 from ingot.envs.episode import Episode
 from ingot.model.transformer import Transformer
-from ingot.post import prefer, reward, rl
-from ingot.post.conversations.sequences import PoolSource
-from ingot.post.pairs.answers import sample_answers
-from ingot.post.pairs.own_pairs import sample_pairs
-from ingot.post.pairs.pair import PairSource
+from ingot.post import prefer, reward
+from ingot.post.data.conversations.sequences import PoolSource
+from ingot.post.data.pairs.answers import sample_answers
+from ingot.post.data.pairs.own_pairs import sample_pairs
+from ingot.post.data.pairs.pair import PairSource
 from ingot.post.policy import chat_format
 from ingot.post.prefer_config import PreferConfig
 from ingot.post.reward_config import RewardConfig
 from ingot.post.rewards.reward_model import RewardModel
 from ingot.post.rewards.reward_rows import RewardRow, read_reward_rows
-from ingot.post.sampling_config import RlConfig
+from ingot.post.rl import stage as rl
+from ingot.post.rl.config import RlConfig
 from ingot.tokens.tokenizer import Tokenizer
 from ingot.train.losses.reward import BradleyTerry, Regression
 from ingot.train.losses.terms import LossTerm

@@ -17,10 +17,10 @@ from pydantic import ValidationError
 from trl import SFTConfig, SFTTrainer
 
 from ingot.optim.config import ScheduleConfig
-from ingot.post.conversations.conversation_file import Dropped, Reading, Rendered, render_row
-from ingot.post.conversations.conversation_store import ConversationStore, StoreSource, write_store
-from ingot.post.conversations.mixed_pool import MixedPool, weights_of_shares
-from ingot.post.conversations.sft_source import ConversationSource
+from ingot.post.data.conversations.conversation_file import Dropped, Reading, Rendered, render_row
+from ingot.post.data.conversations.conversation_store import ConversationStore, StoreSource, write_store
+from ingot.post.data.conversations.mixed_pool import MixedPool, weights_of_shares
+from ingot.post.data.conversations.sft_source import ConversationSource
 from ingot.post.sft import Sft, run
 from ingot.post.sft_config import SftConfig
 from ingot.tokens.batch import TokenSequence

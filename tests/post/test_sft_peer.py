@@ -14,7 +14,7 @@ from trl import SFTConfig, SFTTrainer
 
 from ingot.envs.config import TaskMixConfig
 from ingot.envs.mix import TaskMix
-from ingot.post.conversations.sequences import PoolSource, as_sequence
+from ingot.post.data.conversations.sequences import PoolSource, as_sequence
 from ingot.tokens.batch import TokenSequence
 from ingot.tokens.chat import ChatFormat, Message, ToolCall
 from ingot.tokens.tokenizer import Tokenizer

@@ -12,18 +12,21 @@ import pytest
 
 from ingot.checkpoints.checkpoint import load_model
 from ingot.envs.mix import TaskMix
-from ingot.envs.play import Limits
-from ingot.envs.rollout import rollout
+from ingot.envs.rollout.episode_run import Limits
+from ingot.envs.rollout.rollout import rollout
 from ingot.inference.engine import Engine
 from ingot.inference.sampling import Sampling
 from ingot.optim.config import AdamWConfig
-from ingot.post import distill, prefer, rl, sft, synthesize
-from ingot.post.pairs.own_pairs import sample_pairs
+from ingot.post import prefer, sft
+from ingot.post.data.pairs.own_pairs import sample_pairs
+from ingot.post.distill import stage as distill
 from ingot.post.policy import chat_format
 from ingot.post.prefer_config import PreferConfig
-from ingot.post.sampling_config import DistillConfig, RlConfig
+from ingot.post.rl import stage as rl
+from ingot.post.rl.config import DistillConfig, RlConfig
 from ingot.post.sft_config import SftConfig
-from ingot.post.synthesize_config import SynthesizeConfig
+from ingot.post.synthesis import stage as synthesize
+from ingot.post.synthesis.config import SynthesizeConfig
 from ingot.tokens.chat import Message
 from ingot.tokens.tokenizer import Tokenizer
 from ingot.workspace.errors import CheckFailed, DataError, RecipeError

@@ -14,13 +14,13 @@ from ingot.checkpoints.checkpoint import load_model
 from ingot.envs.environment import Environment
 from ingot.envs.episode import Episode
 from ingot.envs.mix import TaskMix
-from ingot.envs.play import Limits
-from ingot.envs.rollout import Drawing, rollout
+from ingot.envs.rollout.episode_run import Limits
+from ingot.envs.rollout.rollout import Drawing, rollout
 from ingot.inference.engine import Engine
 from ingot.model.transformer import Transformer
-from ingot.post import rl
-from ingot.post.rollouts.rl_source import RlSource
-from ingot.post.sampling_config import RlConfig
+from ingot.post.rl import stage as rl
+from ingot.post.rl.config import RlConfig
+from ingot.post.rl.source import RlSource
 from ingot.tokens.chat import ChatFormat
 from ingot.tokens.message import Message
 from ingot.tokens.tokenizer import Tokenizer

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from ingot.post.pairs import answers
+from ingot.post.data.pairs import answers
 from ingot.post.resumable import Resumable
 from ingot.recipe.flow import RunResult, run_recipe
 from ingot.recipe.load import load_recipe

@@ -16,7 +16,7 @@ import ingot
 from ingot.evals.config import VerdictConfig
 from ingot.planner.cost import stage_models
 from ingot.planner.plan import make_plan
-from ingot.post.sampling_config import RlConfig
+from ingot.post.rl.config import RlConfig
 from ingot.recipe.flow import run_recipe
 from ingot.recipe.load import load_recipe
 from ingot.recipe.recipe import Recipe

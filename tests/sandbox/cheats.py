@@ -93,7 +93,7 @@ CHEATS = {
     "poisoned modules": "import sys\nfor name in ('ast', 'json', 'importlib'): sys.modules[name] = None\ndef f(x): return 0",
     "poisoned imports": "import builtins\nbuiltins.__import__ = lambda *arguments: None\ndef f(x): return 0",
     "sitecustomize": (
-        "for name in ('sitecustomize.py', 'usercustomize.py', 'code_checks.py', 'ast.py', 'conftest.py'):\n"
+        "for name in ('sitecustomize.py', 'usercustomize.py', 'checks.py', 'ast.py', 'conftest.py'):\n"
         "    open(name, 'w').write('import os; os._exit(0)')\ndef f(x): return 0"
     ),
     "end of the tests' loop": "def f(x):\n    if x in (1, 2): raise StopIteration\n    return 0",

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from ingot.envs.verifiers.code import Reward, verify
-from ingot.envs.verifiers.code_tests import Asserts, Call, Calls
+from ingot.envs.verifiers.code.tests import Asserts, Call, Calls
+from ingot.envs.verifiers.code.verify import Reward, verify
 from ingot.sandbox import memory
 from ingot.sandbox.notebook import Notebook
 from ingot.sandbox.pool import Pool

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from ingot.envs.verifiers.code import verify
-from ingot.envs.verifiers.code_programs import LANGUAGES
-from ingot.envs.verifiers.code_tests import Asserts, Call, Calls, InputOutput
+from ingot.envs.verifiers.code.programs import LANGUAGES
+from ingot.envs.verifiers.code.tests import Asserts, Call, Calls, InputOutput
+from ingot.envs.verifiers.code.verify import verify
 from ingot.sandbox.pool import Pool
 from ingot.sandbox.program import Limits, Program
 from ingot.workspace.errors import IngotError

@@ -18,8 +18,8 @@ from pathlib import Path
 
 import pytest
 
-from ingot.envs.verifiers.code import verify
-from ingot.envs.verifiers.code_tests import Asserts, Call, Calls, InputOutput
+from ingot.envs.verifiers.code.tests import Asserts, Call, Calls, InputOutput
+from ingot.envs.verifiers.code.verify import verify
 from ingot.envs.verifiers.errors import VerifierError
 from ingot.sandbox import memory
 from ingot.sandbox import pool as pool_module

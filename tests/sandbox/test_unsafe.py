@@ -12,8 +12,8 @@ from ingot.data.synthesize.problems import check_problem, run_program
 from ingot.data.synthesize.sample import Passage, Request
 from ingot.envs.tools.python import python_tool
 from ingot.envs.tools.tool import call_tool
-from ingot.envs.verifiers.code import verify
-from ingot.envs.verifiers.code_tests import Asserts, Call, Calls
+from ingot.envs.verifiers.code.tests import Asserts, Call, Calls
+from ingot.envs.verifiers.code.verify import verify
 from ingot.sandbox import run as module
 from ingot.sandbox.levels import Level
 from ingot.sandbox.notebook import Notebook

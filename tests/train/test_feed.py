@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from ingot.post.conversations.sequences import pack_groups
+from ingot.post.data.conversations.sequences import pack_groups
 from ingot.tokens.batch import Batch, BatchMetadata, TokenSequence
 from ingot.tokens.metadata import Sizes, with_metadata
 from ingot.tokens.packing import make_batch

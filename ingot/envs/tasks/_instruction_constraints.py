@@ -29,7 +29,7 @@ from ingot.envs.tasks._instruction_drafts import (
     two_responses,
     use_keywords,
 )
-from ingot.envs.verifiers.words import word_set
+from ingot.envs.verifiers.text.words import word_set
 
 KEYWORDS = sorted(
     word_set(

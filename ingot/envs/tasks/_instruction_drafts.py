@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from ingot.envs.verifiers.words import number_of_words, sentences
+from ingot.envs.verifiers.text.words import number_of_words, sentences
 
 SENTENCES = (
     "Many people take an interest in {topic}.",

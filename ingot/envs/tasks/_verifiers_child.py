@@ -94,7 +94,7 @@ class Child:
         surroundings |= {MARK: self._mark, "PYTHONPATH": os.pathsep.join(folders)}
         try:
             self._process = subprocess.Popen(
-                [python, "-P", "-u", str(WORKER)],  # -P: math.py beside it must not stand for Python's
+                [python, "-P", "-u", str(WORKER)],  # -P: files beside it must not stand for Python's
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=self._errors,

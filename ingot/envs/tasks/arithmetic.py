@@ -17,7 +17,7 @@ from pydantic import Field, model_validator
 
 from ingot.envs.environment import Environment
 from ingot.envs.task import Task
-from ingot.envs.wording import word
+from ingot.envs.tasks._wording import word
 from ingot.tokens.chat import Message
 
 EXPRESSIONS = ("What is {} # {}?", "How much is {} # {}?", "Calculate {} # {}.", "{} # {}", "{}#{}", "{} # {} =")

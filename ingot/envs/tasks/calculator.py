@@ -14,10 +14,10 @@ from pydantic import Field, model_validator
 from ingot.envs.environment import Environment, in_place
 from ingot.envs.episode import Score
 from ingot.envs.task import Task
+from ingot.envs.tasks._wording import word
 from ingot.envs.tasks.arithmetic import TYPED_HELP, WORDINGS, arithmetic_fact
 from ingot.envs.tools import calculator as tool
-from ingot.envs.verify import final_content, format_ok, same_number
-from ingot.envs.wording import word
+from ingot.envs.verifiers.text.reply import final_content, format_ok, same_number
 from ingot.tokens.chat import Message, ToolCall
 
 BEFORE, AFTER = "large numbers", "tool result"

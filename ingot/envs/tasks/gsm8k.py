@@ -8,8 +8,8 @@ from __future__ import annotations
 import re
 from typing import ClassVar
 
-from ingot.envs.math_problems import MathProblems
 from ingot.envs.rows import Row, need
+from ingot.envs.tasks._math_problems import MathProblems
 from ingot.workspace.errors import DataError
 
 MARKS = re.compile(r"<<[^<>]*>>")

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from ingot.envs.programs import Programs, defines
 from ingot.envs.rows import Row, need
 from ingot.envs.task import Task
-from ingot.envs.verifiers.code_tests import Asserts
+from ingot.envs.tasks._programs import Programs, defines
+from ingot.envs.verifiers.code.tests import Asserts
 
 ASK = "Complete this Python function. Answer with the whole function in a Python code block.\n\n```python\n{}\n```"
 

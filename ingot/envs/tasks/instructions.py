@@ -22,7 +22,7 @@ from ingot.envs.task import Split, Task
 from ingot.envs.tasks._instruction_prompts import draw_request
 from ingot.envs.verifiers.instructions.follow import follow
 from ingot.envs.verifiers.instructions.instruction import Instruction, find_instruction
-from ingot.envs.verify import final_content, format_ok
+from ingot.envs.verifiers.text.reply import final_content, format_ok
 from ingot.tokens.chat import Message
 from ingot.workspace.errors import DataError
 

@@ -9,9 +9,9 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from ingot.envs.math_problems import MathProblems
 from ingot.envs.rows import Row
 from ingot.envs.task import Task
+from ingot.envs.tasks._math_problems import MathProblems
 
 
 class Math(MathProblems):

@@ -19,10 +19,10 @@ from pydantic import Field
 from ingot.envs.environment import Environment
 from ingot.envs.episode import Score
 from ingot.envs.task import Task
-from ingot.envs.verifiers.answer_numbers import plain_number
-from ingot.envs.verifiers.answer_text import canonical, too_long
-from ingot.envs.verify import final_content, format_ok
-from ingot.envs.wording import word
+from ingot.envs.tasks._wording import word
+from ingot.envs.verifiers.math.answer_numbers import plain_number
+from ingot.envs.verifiers.math.answer_text import canonical, too_long
+from ingot.envs.verifiers.text.reply import final_content, format_ok
 from ingot.tokens.chat import Message
 
 Topic = Literal["linear", "percentage", "gcd", "lcm", "remainder", "probability", "sequence", "fractions"]

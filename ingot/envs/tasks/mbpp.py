@@ -10,10 +10,10 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from ingot.envs.programs import Programs
 from ingot.envs.rows import Row, need
 from ingot.envs.task import Task
-from ingot.envs.verifiers.code_tests import Asserts
+from ingot.envs.tasks._programs import Programs
+from ingot.envs.verifiers.code.tests import Asserts
 
 
 class Mbpp(Programs):

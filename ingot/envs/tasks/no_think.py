@@ -9,10 +9,10 @@ from pydantic import Field, model_validator
 
 from ingot.envs.environment import Environment
 from ingot.envs.task import Task
+from ingot.envs.tasks._wording import word
 from ingot.envs.tasks.arithmetic import TYPED_HELP, arithmetic_fact
 from ingot.envs.tasks.arithmetic import WORDINGS as SUMS
 from ingot.envs.tasks.strings import wordings as asked_letters
-from ingot.envs.wording import word
 from ingot.tokens.chat import Message
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz"

@@ -34,10 +34,10 @@ from ingot.envs.environment import Environment
 from ingot.envs.episode import Score
 from ingot.envs.task import Task
 from ingot.envs.tasks.countdown import reaches
-from ingot.envs.verifiers.answer_text import too_costly
 from ingot.envs.verifiers.children import ENDED, TOO_SLOW, Children
 from ingot.envs.verifiers.errors import NoVerdict, VerifierError
-from ingot.envs.verify import final_content, format_ok, parse_number
+from ingot.envs.verifiers.math.answer_text import too_costly
+from ingot.envs.verifiers.text.reply import final_content, format_ok, parse_number
 from ingot.tokens.chat import Message
 from ingot.workspace.errors import DataError, RecipeError, cannot_import
 from ingot.workspace.nearest import suggestion

@@ -21,7 +21,7 @@ from pydantic import Field
 
 from ingot.envs.environment import Environment
 from ingot.envs.task import Split, Task, draw_tasks
-from ingot.envs.wording import word
+from ingot.envs.tasks._wording import word
 from ingot.tokens.chat import Message
 
 

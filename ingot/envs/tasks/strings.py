@@ -21,9 +21,9 @@ from pydantic import Field, model_validator
 from ingot.envs.environment import Environment, in_place
 from ingot.envs.episode import Score
 from ingot.envs.task import Task
+from ingot.envs.tasks._wording import word
 from ingot.envs.tasks.arithmetic import TYPED_HELP
-from ingot.envs.verify import final_content, format_ok, same_number, same_text
-from ingot.envs.wording import word
+from ingot.envs.verifiers.text.reply import final_content, format_ok, same_number, same_text
 from ingot.tokens.chat import Message
 
 WORDINGS = {

@@ -18,8 +18,8 @@ from pydantic import Field, model_validator
 from ingot.envs.environment import Environment, in_place
 from ingot.envs.episode import Score
 from ingot.envs.task import Task
-from ingot.envs.verify import final_content, format_ok
-from ingot.envs.wording import word
+from ingot.envs.tasks._wording import word
+from ingot.envs.verifiers.text.reply import final_content, format_ok
 from ingot.tokens.chat import Message
 
 FORM = "one row a line, digits separated by blanks"

@@ -4,7 +4,7 @@
 
 `verifiers` wants older versions of `openai` and `mcp` than Ingot, so it stands in a virtual environment of its own, whose Python
 plays the episodes (`_verifiers_child.py`). When an agent asks its model for a turn, the request comes here, our policy writes the
-turn, and the agent reads what it says (led.py): tokens and log-probabilities are the engine's, and nothing is encoded twice.
+turn, and the agent reads what it says (external.py): tokens and log-probabilities are the engine's, and nothing is encoded twice.
 
 Rewards are those of the environment, by name; its weighted sum is the reward, its metrics are measures. An environment that
 raises, whose process dies, or that leaves a reward unscored makes the episode *failed*, which is no zero. A task is solved if its
@@ -28,7 +28,7 @@ from pydantic import Field
 from ingot.envs.environment import SOLVES
 from ingot.envs.episode import UNSCORED, Episode, Score
 from ingot.envs.errors import EnvironmentFailed
-from ingot.envs.led import Answered, Asked, Finished, LedEnvironment, Refused
+from ingot.envs.rollout.external import Answered, Asked, Finished, LedEnvironment, Refused
 from ingot.envs.task import Split, Task, without_held_out
 from ingot.envs.tasks._verifiers_child import Child, Talk, child_of
 from ingot.tokens.chat import Message, ToolCall

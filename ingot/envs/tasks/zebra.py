@@ -17,9 +17,9 @@ from pydantic import Field
 from ingot.envs.environment import Environment
 from ingot.envs.episode import Score
 from ingot.envs.task import Task
-from ingot.envs.verify import final_content, format_ok
-from ingot.envs.wording import word
-from ingot.envs.zebra import VALUES, Clue, Solution, clues_of, has_one_solution, reasons, say
+from ingot.envs.tasks._wording import word
+from ingot.envs.tasks._zebra_logic import VALUES, Clue, Solution, clues_of, has_one_solution, reasons, say
+from ingot.envs.verifiers.text.reply import final_content, format_ok
 from ingot.tokens.chat import Message
 
 FORM = 'answer with one line for each house, in the form "1: {3}"'

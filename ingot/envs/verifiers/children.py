@@ -101,7 +101,7 @@ class _Child:
 
     def __init__(self, judge: str) -> None:
         self.requests = 0
-        command = [sys.executable, "-P", str(WORKER), judge]  # -P: math.py beside it must not stand for Python's
+        command = [sys.executable, "-P", str(WORKER), judge]  # -P: `math` beside it must not stand for Python's
         self._process = JsonProcess(command, {"OMP_NUM_THREADS": "1"})
         if self._process.read(START_SECONDS) is None:
             self.close()

@@ -12,8 +12,8 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from ingot.envs.verifiers.code import verify
-from ingot.envs.verifiers.code_tests import Asserts, Calls, InputOutput
+from ingot.envs.verifiers.code.tests import Asserts, Calls, InputOutput
+from ingot.envs.verifiers.code.verify import verify
 from ingot.evals.bases.generations import GeneratedSuite, Grade, Item
 from ingot.sandbox.pool import shared_pool
 from ingot.sandbox.program import Limits

@@ -15,9 +15,9 @@ from typing import Any, ClassVar
 
 from pydantic import Field
 
-from ingot.envs.programs import defines, program_of
 from ingot.envs.rows import Row, need
-from ingot.envs.verifiers.code_tests import Asserts
+from ingot.envs.tasks._programs import defines, program_of
+from ingot.envs.verifiers.code.tests import Asserts
 from ingot.evals.bases import evalplus_compare
 from ingot.evals.bases.code_problems import CodeProblems
 from ingot.evals.bases.generations import Grade, Item

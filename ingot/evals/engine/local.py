@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from ingot.envs.rollout import Drawing, rollout
+from ingot.envs.rollout.rollout import Drawing, rollout
 from ingot.evals.engine.answer import Answerer, Asked
 from ingot.evals.engine.memory import Remembered, RememberingEngine, score_key
 from ingot.evals.engine.prompt import answer_text, as_conversation, chat_tokens, plain_text, split_tokens, text_tokens

@@ -121,7 +121,7 @@ class Remembered:
 
 
 class RememberingEngine:
-    """An engine that looks into the memory first; a policy of rollouts (envs/policy.py)."""
+    """An engine that looks into the memory first; a policy of rollouts (envs/rollout/policies.py)."""
 
     def __init__(self, engine: Engine, memory: Memory) -> None:
         self.engine, self.memory = engine, memory

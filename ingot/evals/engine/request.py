@@ -21,7 +21,7 @@ from ingot.tokens.chat import Message
 
 if TYPE_CHECKING:
     from ingot.envs.environment import Environment
-    from ingot.envs.play import Limits
+    from ingot.envs.rollout.episode_run import Limits
     from ingot.envs.task import Task
     from ingot.envs.tools.tool import Tool
 

@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING, Any
 
 from ingot.data.synthesize.config import EndpointConfig
 from ingot.data.synthesize.writer import CHAT, TEXT, Endpoint
-from ingot.envs.endpoint import EndpointPolicy, from_openai, to_openai
-from ingot.envs.rollout import Drawing, rollout
+from ingot.envs.rollout.endpoint import EndpointPolicy, from_openai, to_openai
+from ingot.envs.rollout.rollout import Drawing, rollout
 from ingot.evals.engine.answer import Answerer, Asked
 from ingot.evals.engine.local import as_asked, cut_at, in_chat, together
 from ingot.evals.engine.memory import Memory

@@ -14,7 +14,7 @@ from typing import ClassVar
 from pydantic import Field
 
 from ingot.envs.rows import need
-from ingot.envs.verifiers.math import extract_answer
+from ingot.envs.verifiers.math.same_answer import extract_answer
 from ingot.evals.bases.generations import GeneratedSuite, Grade, Item, text_ids
 from ingot.evals.bases.suite import Subject
 from ingot.evals.bases.word_problems import BOXED

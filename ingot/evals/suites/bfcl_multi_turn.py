@@ -19,7 +19,7 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field
 
 from ingot.envs.episode import Episode
-from ingot.envs.play import Limits
+from ingot.envs.rollout.episode_run import Limits
 from ingot.envs.rows import fingerprints, need
 from ingot.evals.bases.file_suite import rows_of
 from ingot.evals.bases.suite import Measured, Measuring, Subject, Suite

@@ -16,8 +16,8 @@ from typing import Any, ClassVar, Literal, Self
 from pydantic import Field, model_validator
 
 from ingot.envs.rows import Row, need
-from ingot.envs.verifiers.code import verify
-from ingot.envs.verifiers.code_tests import Asserts
+from ingot.envs.verifiers.code.tests import Asserts
+from ingot.envs.verifiers.code.verify import verify
 from ingot.evals.bases.generations import GeneratedSuite, Grade, Item
 from ingot.evals.bases.suite import Subject
 from ingot.evals.engine.request import Question

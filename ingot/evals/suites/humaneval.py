@@ -12,10 +12,10 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from ingot.envs.programs import names_of, program_of
 from ingot.envs.rows import need
+from ingot.envs.tasks._programs import names_of, program_of
 from ingot.envs.tasks.humaneval import Humaneval as Environment
-from ingot.envs.verifiers.code_tests import Asserts
+from ingot.envs.verifiers.code.tests import Asserts
 from ingot.evals.bases.code_problems import CodeProblems
 from ingot.evals.bases.generations import Item
 from ingot.evals.bases.suite import Subject

@@ -175,6 +175,6 @@ def _last(text: str) -> str:
 
 
 def _sentences(text: str) -> int:
-    from ingot.envs.verifiers.words import sentences
+    from ingot.envs.verifiers.text.words import sentences
 
     return len(sentences(text))

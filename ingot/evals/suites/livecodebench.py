@@ -19,9 +19,9 @@ from typing import Any, ClassVar, NoReturn
 
 from pydantic import Field
 
-from ingot.envs.programs import program_of
 from ingot.envs.rows import Row, need
-from ingot.envs.verifiers.code_tests import Call, Calls, InputOutput
+from ingot.envs.tasks._programs import program_of
+from ingot.envs.verifiers.code.tests import Call, Calls, InputOutput
 from ingot.evals.bases.code_problems import CodeProblems
 from ingot.evals.bases.generations import Item
 from ingot.evals.bases.suite import Subject

@@ -12,9 +12,9 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from ingot.envs.programs import names_of, program_of
 from ingot.envs.rows import Row, need
-from ingot.envs.verifiers.code_tests import Asserts
+from ingot.envs.tasks._programs import names_of, program_of
+from ingot.envs.verifiers.code.tests import Asserts
 from ingot.evals.bases.code_problems import CodeProblems
 from ingot.evals.bases.file_suite import rows_of
 from ingot.evals.bases.generations import Item

@@ -15,7 +15,7 @@ from pydantic import Field, model_validator
 from ingot.envs.config import TaskName, TasksConfig
 from ingot.envs.environment import Environment
 from ingot.envs.episode import Episode
-from ingot.envs.play import Limits
+from ingot.envs.rollout.episode_run import Limits
 from ingot.envs.tasks.reasoning_gym import ReasoningGym
 from ingot.evals.bases.generations import KEPT_SAMPLES
 from ingot.evals.bases.suite import Measured, Measuring, Subject, Suite

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from pydantic import Field, model_validator
 
-from ingot.post.rollouts.policy_optimization import GroupRelative
+from ingot.post.rl.objective import GroupRelative
 
 if TYPE_CHECKING:
     from ingot.train.losses.surrogates import Surrogate

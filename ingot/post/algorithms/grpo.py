@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from ingot.post.rollouts.policy_optimization import Clipped, GroupRelative
+from ingot.post.rl.objective import Clipped, GroupRelative
 
 
 class Grpo(Clipped, GroupRelative):

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import statistics
 
-from ingot.post.rollouts.policy_optimization import Clipped, centred
+from ingot.post.rl.objective import Clipped, centred
 
 
 class MaxRl(Clipped):

@@ -17,7 +17,7 @@ from pydantic import Field
 
 from ingot.post.algorithm import Samples, Stamped
 from ingot.post.rewards.returns import generalised_advantages, token_rewards, whiten
-from ingot.post.rollouts.policy_optimization import Clipped, spread_metrics, token_divergences, token_mean
+from ingot.post.rl.objective import Clipped, spread_metrics, token_divergences, token_mean
 
 if TYPE_CHECKING:
     from ingot.model.transformer import Transformer

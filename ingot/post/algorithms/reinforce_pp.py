@@ -16,7 +16,7 @@ from pydantic import Field
 
 from ingot.post.algorithm import Samples, Stamped
 from ingot.post.rewards.returns import discounted, token_rewards, whiten
-from ingot.post.rollouts.policy_optimization import (
+from ingot.post.rl.objective import (
     Clipped,
     centred,
     spread_metrics,

@@ -13,7 +13,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from ingot.post.rollouts.policy_optimization import Clipped
+from ingot.post.rl.objective import Clipped
 
 
 class Rloo(Clipped):

@@ -13,9 +13,9 @@ from ingot.checkpoints.checkpoint import load_model
 from ingot.envs.episode import Episode
 from ingot.model.transformer import REWARD_HEAD, Transformer
 from ingot.post.barrier import Between
+from ingot.post.distill.vocabularies import check_vocabularies
 from ingot.post.policy import ROWS
 from ingot.post.rewards.reward_rows import marked
-from ingot.post.teachers.vocabularies import check_vocabularies
 from ingot.tokens.packing import make_batch
 from ingot.train.batches import split_rows
 from ingot.train.config import TrainingConfig

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from ingot.envs.rows import read_rows
-from ingot.post.pairs.pair import Answer
-from ingot.post.pairs.pair_file import TooLong, encode_answers
-from ingot.post.pairs.pair_rows import PreferenceRow, read_row
+from ingot.post.data.pairs.pair import Answer
+from ingot.post.data.pairs.pair_file import TooLong, encode_answers
+from ingot.post.data.pairs.pair_rows import PreferenceRow, read_row
 from ingot.tokens.batch import TokenSequence
 from ingot.tokens.chat import ChatFormat
 from ingot.workspace.errors import DataError

@@ -1,7 +1,7 @@
 """Failed answers: the environment of their episode failed, so they say nothing about the policy, and are sampled again.
 
 An episode whose time was over before the policy's first turn had ended is one of them: there is no token to learn from. In an
-evaluation it is a wrong answer instead (envs/play.py).
+evaluation it is a wrong answer instead (envs/rollout/episode_run.py).
 """
 
 from __future__ import annotations

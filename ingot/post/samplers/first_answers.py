@@ -1,4 +1,4 @@
-"""Answers to tasks before an asynchronous run, by samplers that are started for them alone (curriculum/tried.py).
+"""Answers to tasks before an asynchronous run, by samplers that are started for them alone (rl/curriculum/offline_filter.py).
 
 They have the weights of the start checkpoint, which are read from it tensor by tensor: the learner's model may not be filled yet,
 and no process of it needs to hold a whole one. A base that adapters are to train on in fewer bits (lora.base) is not rounded yet.
@@ -17,13 +17,13 @@ from ingot.envs.episode import Episode
 from ingot.inference.checksum import fold_sums, tensor_sums
 from ingot.model.transformer import Transformer
 from ingot.post.barrier import Between
-from ingot.post.curriculum.tried import Answers, model_about, samples_each
 from ingot.post.processes import Processes
+from ingot.post.rl.config import RlConfig
+from ingot.post.rl.curriculum.offline_filter import Answers, model_about, samples_each
 from ingot.post.samplers.dispatcher import Dispatcher
 from ingot.post.samplers.listed import ListedTasks
 from ingot.post.samplers.start import make_transport
 from ingot.post.samplers.task_stream import TaskStream
-from ingot.post.sampling_config import RlConfig
 
 
 class SamplerAnswers(Answers):

@@ -9,12 +9,12 @@ import torch
 from ingot.model.transformer import Transformer
 from ingot.post.policy import chat_tokenizer
 from ingot.post.processes import Processes
+from ingot.post.rl.config import RlConfig
 from ingot.post.samplers.listed import ListedTasks
 from ingot.post.samplers.local import LocalTransport
 from ingot.post.samplers.ray_transport import RayTransport
 from ingot.post.samplers.transport import Transport
 from ingot.post.samplers.worker import SamplerConfig
-from ingot.post.sampling_config import RlConfig
 from ingot.train.device import choose_device, choose_sampling_precision
 from ingot.train.parallel.divisible import check_tensor
 

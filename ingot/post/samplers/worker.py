@@ -25,9 +25,9 @@ from torch import Tensor
 
 from ingot.data.engine.local_pool import end_with_parent
 from ingot.envs.config import TaskMixConfig
-from ingot.envs.orders import OrderPlayer
-from ingot.envs.play import Limits
-from ingot.envs.rollout import Order
+from ingot.envs.rollout.episode_run import Limits
+from ingot.envs.rollout.pausable import OrderPlayer
+from ingot.envs.rollout.rollout import Order
 from ingot.envs.tools.find import find_tools
 from ingot.inference.divided.group import Group
 from ingot.inference.engine import Engine

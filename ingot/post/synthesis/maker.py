@@ -24,15 +24,15 @@ from ingot.envs.episode import Episode
 from ingot.envs.files import FileEnvironment
 from ingot.envs.rows import Row
 from ingot.envs.task import Task
-from ingot.post.conversations.conversation import Conversation
-from ingot.post.conversations.conversation_filter import FILTERS, ConversationFilter
-from ingot.post.conversations.row_forms import prompt_of
-from ingot.post.conversations.row_messages import split_trace
+from ingot.post.data.conversations.conversation import Conversation
+from ingot.post.data.conversations.conversation_filter import FILTERS, ConversationFilter
+from ingot.post.data.conversations.row_forms import prompt_of
+from ingot.post.data.conversations.row_messages import split_trace
 from ingot.tokens.chat import Message
 from ingot.workspace.errors import DataError
 from ingot.workspace.kinds import Kinds
 
-PACKAGE = "ingot.post.makers"
+PACKAGE = "ingot.post.synthesis.makers"
 
 
 class Maker(FileEnvironment):

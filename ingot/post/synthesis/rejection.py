@@ -5,7 +5,7 @@
 With one attempt a task this is a round of STaR without its hints (Zelikman et al. 2022, arXiv 2203.14465), with several it is RFT
 (Yuan et al. 2023, arXiv 2308.01825), which learns from all the different right answers to a task: equal ones are kept once.
 
-Attempts are episodes of the rollouts (envs/rollout.py), saved as they are made (resumable.py). One whose environment failed is no
+Attempts are episodes of the rollouts (envs/rollout/), saved as they are made (resumable.py). One whose environment failed is no
 attempt: it counts neither for nor against a task. One that a limit cut off is refused whatever it earned, because a model would
 learn to break off; so is one in several contexts, which is no single conversation. With `cut_thoughts` it is the other way round:
 kept are thoughts that went on for too long, cut there (cut_thoughts.py), whatever they would have earned.
@@ -21,18 +21,18 @@ from itertools import groupby
 from typing import Any
 
 from ingot.envs.episode import Episode
-from ingot.envs.play import Limits
-from ingot.envs.policy import MessagePolicy, Policy
-from ingot.envs.rollout import Drawing, rollout
+from ingot.envs.rollout.episode_run import Limits
+from ingot.envs.rollout.policies import MessagePolicy, Policy
+from ingot.envs.rollout.rollout import Drawing, rollout
 from ingot.envs.task import Task
 from ingot.inference.engine import Engine
 from ingot.post.barrier import Between
-from ingot.post.pairs.answers import from_row, to_row
+from ingot.post.data.pairs.answers import from_row, to_row
 from ingot.post.processes import Processes
 from ingot.post.resumable import Resumable
+from ingot.post.synthesis.config import EnvironmentConfig
 from ingot.post.synthesis.cut_thoughts import cut_thought
 from ingot.post.synthesis.maker import Maker
-from ingot.post.synthesize_config import EnvironmentConfig
 from ingot.tokens.chat import ChatFormat
 from ingot.workspace.config import content_hash
 from ingot.workspace.errors import DataError

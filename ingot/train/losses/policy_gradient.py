@@ -15,7 +15,7 @@ Three probabilities of a sampled token:
 
 Further streams: `response_mask` (1 on sampled tokens that are learnt from), `advantage`, `sequence` (the number of the token's
 sequence in the step, from 1), `episode_tokens` and `group_tokens` (the tokens of its answer, and of all answers to its task).
-Where samples may be older than the policy, `present` is 1 on tokens that the present weights drew (post/rollouts/staleness.py).
+Where samples may be older than the policy, `present` is 1 on tokens that the present weights drew (post/rl/checks/staleness.py).
 """
 
 from __future__ import annotations

@@ -162,7 +162,7 @@ class KahnemanTversky(LossTerm):
     undesirable  λ_U (1 − σ(β (z − s)))
 
     Streams: `chosen` marks desirable and `rejected` undesirable answers by their number within the step, `reference_logprob`,
-    and `reference_point`, z, on their tokens (post/pairs/unpaired.py computes it from the whole step).
+    and `reference_point`, z, on their tokens (post/data/pairs/unpaired.py computes it from the whole step).
     """
 
     by_token = False

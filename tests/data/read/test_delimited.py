@@ -19,7 +19,7 @@ from ingot.data.steps.classify.labelled import read_labelled
 from ingot.data.steps.decontaminate import DecontaminateStep
 from ingot.data.steps.decontaminate.evals import evals
 from ingot.envs.rows import read_rows
-from ingot.post.conversations.conversation_file import Reading, read_row
+from ingot.post.data.conversations.conversation_file import Reading, read_row
 from ingot.tokens.compare import read_texts
 from ingot.workspace.errors import DataError
 from ingot.workspace.files import write_jsonl

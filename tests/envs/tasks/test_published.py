@@ -11,12 +11,12 @@ import pytest
 from ingot.envs.environment import TASKS, Environment
 from ingot.envs.episode import Episode
 from ingot.envs.pass_rates import earned, read_pass_rates, write_pass_rates
-from ingot.envs.play import Limits
-from ingot.envs.rollout import rollout
-from ingot.envs.scripts import Scripted, scripts
+from ingot.envs.rollout.episode_run import Limits
+from ingot.envs.rollout.probes import Scripted, scripts
+from ingot.envs.rollout.rollout import rollout
 from ingot.tokens.chat import Message, ToolCall
 from ingot.workspace.errors import DataError
-from tests.envs.test_rollout import CHAT
+from tests.envs.rollout.test_rollout import CHAT
 
 WIDE = Limits(max_new_tokens=100_000, max_tokens=200_000, max_turns=6)
 SETS = {

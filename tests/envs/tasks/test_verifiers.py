@@ -22,18 +22,18 @@ from pydantic import ValidationError
 from ingot.envs.config import TaskMixConfig
 from ingot.envs.episode import Episode
 from ingot.envs.mix import TaskMix
-from ingot.envs.play import Limits
-from ingot.envs.rollout import rollout, rollouts
-from ingot.envs.scripts import Scripted
+from ingot.envs.rollout.episode_run import Limits
+from ingot.envs.rollout.probes import Scripted
+from ingot.envs.rollout.rollout import rollout, rollouts
 from ingot.envs.tasks import _verifiers_child
 from ingot.envs.tasks.verifiers import Verifiers
-from ingot.post.pairs.model_pairs import prompts
+from ingot.post.data.pairs.model_pairs import prompts
 from ingot.post.prefer_config import PreferConfig
-from ingot.post.synthesize_config import EnvironmentConfig
+from ingot.post.synthesis.config import EnvironmentConfig
 from ingot.tokens.chat import Message
 from ingot.workspace.errors import DataError, IngotError, RecipeError
+from tests.envs.rollout.test_rollout import CHAT
 from tests.envs.tasks import stand_in
-from tests.envs.test_rollout import CHAT
 
 POLICY = Scripted(lambda _: Message("assistant", "three words here", thinking=""), CHAT)
 LIMITS = Limits(hook_seconds=20.0)

@@ -21,17 +21,17 @@ from torch.nn.functional import cross_entropy
 
 from ingot.checkpoints.checkpoint import save_checkpoint
 from ingot.envs.episode import Episode
-from ingot.envs.play import Limits
-from ingot.envs.rollout import Drawing, request_seed, rollout, rollouts
-from ingot.envs.scripts import Scripted
+from ingot.envs.rollout.episode_run import Limits
+from ingot.envs.rollout.probes import Scripted
+from ingot.envs.rollout.rollout import Drawing, request_seed, rollout, rollouts
 from ingot.envs.tasks import _verifiers_child
 from ingot.envs.tasks.verifiers import Verifiers
 from ingot.inference.engine import Engine
 from ingot.inference.sampling import Sampling
 from ingot.model.initialise import initialise
 from ingot.model.transformer import Transformer
-from ingot.post import rl
-from ingot.post.sampling_config import RlConfig
+from ingot.post.rl import stage as rl
+from ingot.post.rl.config import RlConfig
 from ingot.tokens.chat import ChatFormat, Message, ToolCall
 from ingot.workspace.errors import RecipeError
 from ingot.workspace.progress import Progress

@@ -16,7 +16,7 @@ import pytest
 from ingot.envs.verifiers.errors import VerifierError
 from ingot.envs.verifiers.instructions.follow import Followed, accuracies, follow, loose_variants
 from ingot.envs.verifiers.instructions.instruction import find_instruction, instruction_ids
-from ingot.envs.verifiers.words import sentences
+from ingot.envs.verifiers.text.words import sentences
 from ingot.workspace.errors import DataError
 from tests.envs.verifiers.instruction_cases import ANSWERS
 from tests.envs.verifiers.record_published import FILE, answers_hash, read_rows, real_answers

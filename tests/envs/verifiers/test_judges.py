@@ -17,7 +17,6 @@ from ingot.data.synthesize import writer
 from ingot.data.synthesize.config import EndpointConfig
 from ingot.envs.task import make_task
 from ingot.envs.verifiers.errors import VerifierError
-from ingot.envs.verifiers.json_schema import fits_schema
 from ingot.envs.verifiers.judges.endpoint import EndpointJudge
 from ingot.envs.verifiers.judges.hybrid import by_reward_model, by_rubric, gated, weighted
 from ingot.envs.verifiers.judges.injections import COMMAND, INJECTIONS, ITEMS, RUBRIC, measure, table
@@ -26,6 +25,7 @@ from ingot.envs.verifiers.judges.pairwise import compare, comparison
 from ingot.envs.verifiers.judges.policy import PolicyJudge
 from ingot.envs.verifiers.judges.quote import LONGEST, draw_code, neutralise, quote
 from ingot.envs.verifiers.judges.rubric import Point, Rubric
+from ingot.envs.verifiers.text.json_schema import fits_schema
 from ingot.inference.engine import Engine
 from ingot.model.transformer import Transformer
 from ingot.tokens.chat import ChatFormat, Message

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from ingot.data.synthesize.config import EndpointConfig
-from ingot.envs.play import Limits
+from ingot.envs.rollout.episode_run import Limits
 from ingot.envs.tasks.no_think import NoThink
 from ingot.evals.bases.suite import Measured, Subject
 from ingot.evals.engine.answer import Answerer, measure_together

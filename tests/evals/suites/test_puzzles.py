@@ -8,13 +8,13 @@ import pytest
 
 from ingot.envs.environment import Environment
 from ingot.envs.episode import Episode
-from ingot.envs.rollout import rollout
-from ingot.envs.scripts import Scripted
+from ingot.envs.rollout.probes import Scripted
+from ingot.envs.rollout.rollout import rollout
 from ingot.evals.bases.suite import Measured
 from ingot.evals.engine.request import Play
 from ingot.evals.suites.puzzles import Puzzles
 from ingot.tokens.chat import Message
-from tests.envs.test_rollout import CHAT
+from tests.envs.rollout.test_rollout import CHAT
 from tests.evals.suites.asking import subject, values
 
 

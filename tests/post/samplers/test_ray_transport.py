@@ -21,9 +21,9 @@ from ingot.post.samplers.ray_transport import ActorWorker, RayTransport
 from ingot.tokens.tokenizer import Tokenizer
 from ingot.workspace.errors import CheckFailed
 from tests.post.making import nudged, tiny_model
+from tests.post.rl.test_asynchronous import alive, descendants
 from tests.post.samplers.test_shipment import OWN
 from tests.post.samplers.test_worker import make_config
-from tests.post.test_asynchronous import alive, descendants
 from tests.ray_cluster import ray_cluster
 
 ray = pytest.importorskip("ray")

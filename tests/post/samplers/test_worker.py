@@ -17,7 +17,7 @@ from ingot.inference.checksum import weights_checksum
 from ingot.inference.quantised import pack
 from ingot.inference.weights import in_precision
 from ingot.post.policy import sequence_logprobs
-from ingot.post.rollouts.staleness import count_ages, present_tokens, staleness_metrics
+from ingot.post.rl.checks.staleness import count_ages, present_tokens, staleness_metrics
 from ingot.post.samplers.messages import (
     Beat,
     Cancel,

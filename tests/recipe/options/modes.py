@@ -159,7 +159,7 @@ MODES: dict[str, Mode] = {
 }
 
 LATE = {
-    "canary": "its trend is of several measurements: tests/post/test_canary.py",
+    "canary": "its trend is of several measurements: tests/post/rl/checks/test_canary.py",
     "mesh.reshard_after_forward": "here is one process, which divides no weights: tests/train/parallel/test_shard.py",
     "guards.slow_factor": "speeds are compared over more steps: tests/train/guards/test_rules.py",
 }
@@ -169,9 +169,9 @@ WITHOUT_OCCASION = {
     "pairs.too_long": "no pair of these is: tests/post/test_prefer_stage.py",
     "too_long": "no conversation of these is: tests/post/test_sft_options.py",
     "bad_rows": "no row of these is: tests/post/test_sft_options.py",
-    "exclude_solved": "no question of these is solved in every attempt: tests/post/curriculum/test_difficulty.py",
-    "dynamic_sampling": "a batch of these has a group with both kinds of answers: tests/post/test_rl_source.py",
-    "algorithm.truncated_factor": "no answer of these is right and cut off: tests/post/test_rl_source.py",
+    "exclude_solved": "no question of these is solved in every attempt: tests/post/rl/curriculum/test_difficulty.py",
+    "dynamic_sampling": "a batch of these has a group with both kinds of answers: tests/post/rl/test_source.py",
+    "algorithm.truncated_factor": "no answer of these is right and cut off: tests/post/rl/test_source.py",
     "algorithm.aggregation": "all answers of these are as long: tests/train/losses/test_policy_gradient.py",
     "suites.0.max_turns": "no task of these has tools: tests/evals/engine/test_answer.py",
     "form": "of what suites can be asked in, auto takes the same: tests/evals/test_options.py",
@@ -184,8 +184,8 @@ WITHOUT_OCCASION = {
     "sources.all.quality_at_least": "these documents have no quality: tests/tokens/test_tokenize.py",
     "sources.0.id": "these rows have no id: tests/data/read/test_jsonl.py",
     "on_duplicate_id": "these rows have no id: tests/data/test_curate.py",
-    "retries": "no environment of these fails: tests/post/test_failures.py",
-    "episode_seconds": "no episode of these takes long: tests/post/test_failures.py",
+    "retries": "no environment of these fails: tests/post/rl/test_failures.py",
+    "episode_seconds": "no episode of these takes long: tests/post/rl/test_failures.py",
 }
 """Options that are read, but act on what these modes do not have, and where their effect is tested."""
 

@@ -28,7 +28,7 @@ from ingot.inference.sampling import Sampling
 from ingot.serve.openai.scores import prompt_scores
 from ingot.tokens.tokenizer import Tokenizer
 from ingot.workspace.errors import IngotError
-from tests.post.test_asynchronous import alive, descendants
+from tests.post.rl.test_asynchronous import alive, descendants
 from tests.serve.openai.harness import PATIENCE, Running, SlowEngine, http, serving, untrained, wait_until
 
 ENDLESS: dict[str, Any] = {"model": "speaker", "prompt": "x", "max_tokens": 900, "extra_body": {"ignore_eos": True}}

@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from ingot.post.teachers.teacher_view import PLACES, View, with_groups
+from ingot.post.distill.teacher_view import PLACES, View, with_groups
 from ingot.tokens.alignment import align
 from ingot.tokens.batch import Batch, TokenSequence
 from ingot.tokens.metadata import with_metadata

@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from ingot.optim.build import make_optimizer
-from ingot.post.pairs.pair import PairSource
+from ingot.post.data.pairs.pair import PairSource
 from ingot.tokens.batch import TokenSequence
 from ingot.train.feed import Feed
 from ingot.train.losses.preference import Preference

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from ingot.envs.verifiers.instructions.instruction import Relation, compare, instruction
-from ingot.envs.verifiers.language import in_language
-from ingot.envs.verifiers.words import words
+from ingot.envs.verifiers.text.language import in_language
+from ingot.envs.verifiers.text.words import words
 
 
 @instruction("change_case:capital_word_frequency")

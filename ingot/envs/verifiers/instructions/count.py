@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from ingot.envs.verifiers.instructions.instruction import Position, instruction
-from ingot.envs.verifiers.words import OUTER, STRIP_PUNCTUATION, WORD, number_of_words, word_set, words
+from ingot.envs.verifiers.text.words import OUTER, STRIP_PUNCTUATION, WORD, number_of_words, word_set, words
 
 _CONJUNCTIONS = frozenset({"and", "but", "for", "nor", "or", "so", "yet"})
 _NAMES = word_set("""

@@ -11,7 +11,7 @@ from itertools import pairwise
 from string import ascii_lowercase
 
 from ingot.envs.verifiers.instructions.instruction import instruction
-from ingot.envs.verifiers.words import OUTER, sentences, words
+from ingot.envs.verifiers.text.words import OUTER, sentences, words
 
 _QUESTION = re.compile(r"Question \d+[.|):;]?\s*")
 _OPTION = re.compile(r"[A-Ea-e][.|)]\s*\w+")

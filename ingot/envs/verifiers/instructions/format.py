@@ -6,7 +6,7 @@ import re
 from itertools import pairwise
 
 from ingot.envs.verifiers.instructions.instruction import instruction
-from ingot.envs.verifiers.words import OUTER, STRIP_PUNCTUATION, sentences, word_set, words
+from ingot.envs.verifiers.text.words import OUTER, STRIP_PUNCTUATION, sentences, word_set, words
 
 _SINGLE_EMOJI = frozenset("©®‼⁉™ℹ⌚⌛⌨⏏Ⓜ▪▫▶◀↔↕↖↗↘↙↩↪⏩⏪⏫⏬⏭⏮⏯⏰⏱⏲⏳⏸⏹⏺◻◼◽◾⤴⤵⬅⬆⬇⬛⬜⭐⭕〰〽㊗㊙")
 _CLOSES = {")": "(", "]": "[", "}": "{"}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ingot.envs.verifiers.instructions.instruction import instruction
-from ingot.envs.verifiers.language import in_language
+from ingot.envs.verifiers.text.language import in_language
 
 
 @instruction("language:response_language")

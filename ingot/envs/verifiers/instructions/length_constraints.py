@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 
 from ingot.envs.verifiers.instructions.instruction import Position, Relation, compare, instruction
-from ingot.envs.verifiers.words import number_of_words, sentences
-from ingot.envs.verifiers.words import paragraphs as split_paragraphs
+from ingot.envs.verifiers.text.words import number_of_words, sentences
+from ingot.envs.verifiers.text.words import paragraphs as split_paragraphs
 
 _FIRST_WORD = re.compile(r"""['"]*([^.,?!'"\s]*)""")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ingot.envs.verifiers.instructions.instruction import instruction
-from ingot.envs.verifiers.words import WORD, sentences, word_set, words
+from ingot.envs.verifiers.text.words import WORD, sentences, word_set, words
 
 _STOP_WORDS = word_set("""
     a about above after again against ain all am an and any are aren as at be because been before being below between both but by

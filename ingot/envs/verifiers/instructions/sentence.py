@@ -6,7 +6,7 @@ import re
 from itertools import groupby, pairwise
 
 from ingot.envs.verifiers.instructions.instruction import Position, instruction
-from ingot.envs.verifiers.words import STRIP_PUNCTUATION, sentences, words
+from ingot.envs.verifiers.text.words import STRIP_PUNCTUATION, sentences, words
 
 
 @instruction("sentence:alliteration_increment")

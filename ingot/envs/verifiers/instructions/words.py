@@ -9,7 +9,7 @@ from string import ascii_lowercase
 
 from ingot.envs.verifiers.errors import VerifierError
 from ingot.envs.verifiers.instructions.instruction import Position, instruction
-from ingot.envs.verifiers.words import STRIP_PUNCTUATION, sentences, words
+from ingot.envs.verifiers.text.words import STRIP_PUNCTUATION, sentences, words
 from ingot.workspace.packages import install_extra, pip_install
 
 _CONSONANTS = re.compile(r"[bcdfghjklmnpqrstvwxyz]{2}")

@@ -16,7 +16,7 @@ from typing import Protocol
 from ingot.envs.task import Task
 from ingot.envs.verifiers.judges.judge import Judge
 from ingot.envs.verifiers.judges.rubric import Rubric
-from ingot.envs.verify import final_content
+from ingot.envs.verifiers.text.reply import final_content
 from ingot.tokens.chat import Message
 from ingot.workspace.errors import DataError
 

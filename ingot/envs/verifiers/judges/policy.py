@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from ingot.envs.policy import Policy
+from ingot.envs.rollout.policies import Policy
 from ingot.envs.verifiers.errors import VerifierError
 from ingot.inference.sampling import Sampling
 from ingot.tokens.chat import ChatFormat, Message

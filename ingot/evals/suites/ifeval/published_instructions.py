@@ -8,9 +8,9 @@ won by a trick. A score has to be the published one, tricks included. These are 
     nth_paragraph_first_word                                 blank paragraphs do not count, and yet are counted to find the nth
     capital_word_frequency                                   words are nltk's: I of I'm is one, and DON'T is two
 
-langdetect draws random numbers; its seed is fixed here. Two things stay ours: sentences (envs/verifiers/words.py says how they
-differ from Punkt's), and a letter that is none, such as an exclamation mark, for which the published program draws another one.
-Paper: Zhou et al. 2023, arXiv 2311.07911.
+langdetect draws random numbers; its seed is fixed here. Two things stay ours: sentences (envs/verifiers/text/words.py says how
+they differ from Punkt's), and a letter that is none, such as an exclamation mark, for which the published program draws another
+one. Paper: Zhou et al. 2023, arXiv 2311.07911.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from functools import lru_cache
 
 from ingot.envs.verifiers.errors import VerifierError
 from ingot.envs.verifiers.instructions.instruction import Instruction, Relation, compare
-from ingot.envs.verifiers.words import sentences
+from ingot.envs.verifiers.text.words import sentences
 from ingot.workspace.packages import install_extra
 
 SEED = 0

@@ -18,9 +18,9 @@ from typing import ClassVar
 from pydantic import Field
 
 from ingot.envs.rows import need
-from ingot.envs.verifiers.answer_text import canonical
 from ingot.envs.verifiers.children import CHILDREN
-from ingot.envs.verifiers.math import extract_answer, same_answer
+from ingot.envs.verifiers.math.answer_text import canonical
+from ingot.envs.verifiers.math.same_answer import extract_answer, same_answer
 from ingot.evals.bases.generations import GeneratedSuite, Grade, Item, text_ids
 from ingot.evals.bases.suite import Subject
 from ingot.evals.bases.word_problems import BOXED

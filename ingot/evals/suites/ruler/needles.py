@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal
 
-from ingot.envs.verifiers.words import sentences
+from ingot.envs.verifiers.text.words import sentences
 from ingot.evals.suites.ruler.sample import Room, Sample, draw, largest_size
 from ingot.evals.suites.ruler.vocabulary import pairs
 

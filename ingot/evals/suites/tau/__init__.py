@@ -20,7 +20,7 @@ from pydantic import Field
 
 from ingot.data.synthesize.config import EndpointConfig
 from ingot.envs.episode import Episode
-from ingot.envs.play import Limits
+from ingot.envs.rollout.episode_run import Limits
 from ingot.evals.bases.file_suite import DATA_VARIABLE
 from ingot.evals.bases.suite import Measured, Measuring, Subject, Suite
 from ingot.evals.engine.prompt import Form

@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 
 from ingot.envs.episode import Episode
-from ingot.envs.rollout import rollout
-from ingot.envs.scripts import Scripted
+from ingot.envs.rollout.probes import Scripted
+from ingot.envs.rollout.rollout import rollout
 from ingot.evals.bases.suite import Measured, Subject
 from ingot.evals.engine.request import Play
 from ingot.evals.suites.bfcl import conversation
@@ -28,7 +28,7 @@ from ingot.evals.suites.bfcl_multi_turn import BfclMultiTurn
 from ingot.tokens.chat import Message, ToolCall
 from ingot.workspace.errors import DataError, RecipeError
 from ingot.workspace.interrupt import StopSignal
-from tests.envs.test_rollout import CHAT
+from tests.envs.rollout.test_rollout import CHAT
 from tests.evals.suites.bfcl.record_multi_turn import FILE
 from tests.evals.suites.bfcl.trajectories import (
     NATIVE,

@@ -22,7 +22,7 @@ from typing import Any
 
 import yaml
 
-from ingot.envs.verifiers.words import sentences
+from ingot.envs.verifiers.text.words import sentences
 from tests.evals.suites.ruler import cases
 
 FILE = Path(__file__).parent / "published_ruler.json"

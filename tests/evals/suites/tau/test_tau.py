@@ -14,9 +14,9 @@ import pytest
 from ingot.data.read import streams
 from ingot.data.synthesize.config import EndpointConfig
 from ingot.envs.episode import Episode, Score
-from ingot.envs.play import Limits
-from ingot.envs.rollout import rollout
-from ingot.envs.scripts import Scripted
+from ingot.envs.rollout.episode_run import Limits
+from ingot.envs.rollout.probes import Scripted
+from ingot.envs.rollout.rollout import rollout
 from ingot.evals.bases.suite import Subject
 from ingot.evals.engine.request import Play
 from ingot.evals.suites.tau import Tau
@@ -27,7 +27,7 @@ from ingot.evals.suites.tau.user import ScriptedUser, SimulatedUser
 from ingot.tokens.chat import Message, ToolCall
 from ingot.workspace.errors import DataError
 from ingot.workspace.interrupt import StopSignal
-from tests.envs.test_rollout import CHAT
+from tests.envs.rollout.test_rollout import CHAT
 from tests.evals.suites.tau.cases import load, outcome, sequences
 from tests.evals.suites.tau.record_tau import FILE
 

@@ -1,0 +1,1 @@
+"""Runs programs against tests that they cannot read."""

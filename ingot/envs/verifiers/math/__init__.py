@@ -1,0 +1,1 @@
+"""Compares answers as mathematics."""

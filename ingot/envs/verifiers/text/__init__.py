@@ -1,0 +1,1 @@
+"""Checks the text of an answer: its form, language, words, JSON."""

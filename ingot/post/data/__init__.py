@@ -1,0 +1,1 @@
+"""Data of post-training: conversations, preference pairs, filters."""

@@ -1,0 +1,1 @@
+"""Filters of conversations, one a file (post/data/conversations/conversation_filter.py)."""

@@ -1,0 +1,1 @@
+"""Distillation: the stage, its batches, its teachers."""

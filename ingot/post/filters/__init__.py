@@ -1,1 +1,0 @@
-"""Filters of conversations, one a file (post/conversations/conversation_filter.py)."""

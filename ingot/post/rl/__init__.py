@@ -1,0 +1,1 @@
+"""Reinforcement learning: the stage, its batches, its checks."""

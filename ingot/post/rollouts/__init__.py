@@ -1,1 +1,0 @@
-"""Training on what the policy samples: the batches of RL, synchronous and asynchronous, and their state."""
