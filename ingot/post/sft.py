@@ -97,7 +97,7 @@ class Sft(PostStage[SftConfig]):
     def _key(self) -> str:
         """All that the sequences follow from."""
         config, tokenizer = self.config, chat_format(self.model).tokenizer
-        named = {"files", "learn", "filters", "too_long", "bad_rows", "sequence_length"}
+        named = {"files", "learn", "filters", "too_long", "bad_rows", "traces", "sequence_length"}
         named |= {"tasks", "task_conversations", "follow_ups", "spare_tools", "file_share"}
         options = config.model_dump(mode="json", include=named)
         return content_hash(
@@ -127,6 +127,7 @@ class Sft(PostStage[SftConfig]):
                     longest,
                     config.too_long,
                     config.bad_rows,
+                    config.traces,
                     alone,
                     config.spare_tools,
                     spare,

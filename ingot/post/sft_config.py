@@ -95,6 +95,11 @@ class SftConfig(PassesConfig, LanguageConfig):
     bad_rows: Literal["error", "leave_out"] = Field(
         "error", description="a row that is not a conversation: an error that names it, or left out; counted"
     )
+    traces: Literal["learn", "drop"] = Field(
+        "learn",
+        description="reasoning traces in the files; drop: conversations are taken as if they had none. Where the chat template "
+        "does not print them, learn is an error",
+    )
     batch_conversations: int = Field(32, gt=0, description="conversations in one optimizer step")
     batch_tokens: int | None = Field(
         None,
@@ -137,8 +142,10 @@ class SftConfig(PassesConfig, LanguageConfig):
         if "conversations" in inputs and not self.files and not self.written_tasks:
             yield "tasks: there are conversations of one's own: write tasks: null, or which generated ones come beside them"
         if not self.files and "conversations" not in inputs:
-            reason = "generated conversations are not filtered, cut or repeated, and there are no `files`"
-            yield from unread(self, ("filters", "file_share", "too_long", "bad_rows"), reason)
+            reason = (
+                "generated conversations are not filtered, cut, repeated or rid of traces, and there are no `files`"
+            )
+            yield from unread(self, ("filters", "file_share", "too_long", "bad_rows", "traces"), reason)
 
     @property
     def written_tasks(self) -> bool:

@@ -17,6 +17,7 @@ Invariants, each with a test:
 * A turn that the template shows otherwise once others follow (Qwen 3 drops its trace, harmony changes its end) is context and
   not learnt: it would teach answers without their traces. The last turn must be learnt, or the template is refused.
 * Tokens are encoded once: `continuation` gives the tokens between two assistant turns, and sampled tokens are not encoded again.
+* Nothing that a learnt turn says is lost in silence: a trace, a call or a text that the template does not print is an error.
 * No content can forge structure that is made of special tokens: see `ingot.tokens.template`.
 * `parse` is total, and inverts an assistant turn of every template that comes with Ingot: see `ingot.tokens.turn`.
 """
@@ -24,9 +25,9 @@ Invariants, each with a test:
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import Any
 
 from ingot.tokens.layout import PROBE, Layout, find_layout, put_together
@@ -70,7 +71,7 @@ class ChatFormat:
         rendering = Rendering(self._format, messages, tools, thinking)
         text = rendering.prompt(len(messages))
         try:
-            return self._tokens_and_mask(text, rendering)[0]
+            return self._tokens_and_mask(text, rendering, self._turns(text, rendering))[0]
         except (
             DataError
         ):  # the template shows earlier turns differently from how they were written: there is no prefix to cut at
@@ -94,7 +95,11 @@ class ChatFormat:
 
     def learnt(self, rendering: Rendering) -> tuple[list[int], list[int]]:
         """The tokens and the mask of a whole conversation that is on its way through the template."""
-        tokens, mask = self._tokens_and_mask(self._as_written(rendering), rendering)
+        text = self._as_written(rendering)
+        turns = self._turns(text, rendering)
+        for number, (start, end) in turns.items():
+            rendering.check_printed(number, text[start:end])
+        tokens, mask = self._tokens_and_mask(text, rendering, turns)
         if not any(mask):
             raise DataError(
                 "the assistant mask is all zero: nothing would be learnt from this conversation",
@@ -217,13 +222,16 @@ class ChatFormat:
         except DataError:
             return ""
 
-    def _tokens_and_mask(self, text: str, rendering: Rendering) -> tuple[list[int], list[int]]:
-        """The tokens of rendered text, each assistant turn encoded by itself, and 1 for those that the model writes."""
-        cuts = [0]
-        for number in rendering.assistant_turns:
-            turn = self._turn(text, rendering, number)
-            if turn is not None:
-                cuts += turn
+    def _turns(self, text: str, rendering: Rendering) -> dict[int, tuple[int, int]]:
+        """Where the assistant turns that the rendered text shows as they were written begin and end in it."""
+        found = {number: self._turn(text, rendering, number) for number in rendering.assistant_turns}
+        return {number: turn for number, turn in found.items() if turn is not None}
+
+    def _tokens_and_mask(
+        self, text: str, rendering: Rendering, turns: Mapping[int, tuple[int, int]]
+    ) -> tuple[list[int], list[int]]:
+        """The tokens of rendered text, each of these turns encoded by itself, and 1 for those that the model writes."""
+        cuts = [0, *chain.from_iterable(turns.values())]
         tokens: list[int] = []
         mask: list[int] = []
         for index, (start, end) in enumerate(pairwise([*cuts, len(text)])):

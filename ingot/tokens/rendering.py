@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,6 +11,8 @@ from ingot.tokens.message import ROLES, Message
 from ingot.tokens.syntax import Syntax
 from ingot.tokens.template import ChatTemplate, Disguise
 from ingot.workspace.errors import DataError
+
+SHOWN = 40  # characters of what a template leaves out, in its error
 
 
 @dataclass(frozen=True)
@@ -20,6 +23,10 @@ class Format:
     syntax: Syntax
     special: Sequence[str]
     names: Mapping[str, str]
+
+
+class UnprintedTraceError(DataError):
+    """A trace that the template does not print."""
 
 
 class Rendering:
@@ -83,6 +90,20 @@ class Rendering:
         """A part of the rendered text as it is."""
         return str(self._disguise.show(text))
 
+    def check_printed(self, turn: int, text: str) -> None:
+        """Refuse a turn that is learnt as `text` without its trace, a call or its words; blanks may differ, names be JSON."""
+        message = self._messages[turn]
+        calls = [("the tool call", call["function"]["name"]) for call in message.get("tool_calls", ())]
+        for what, part in (("the trace", message.get("thinking") or ""), *calls, ("the text", message["content"])):
+            written = part.strip() in text or "".join(part.split()) in "".join(text.split())
+            if not written and json.dumps(part, ensure_ascii=False) not in text:
+                error = UnprintedTraceError if what == "the trace" else DataError
+                raise error(
+                    f"the chat template does not print {what} of this turn: {self.show(part)[:SHOWN]!r}",
+                    place=f"message {turn}",
+                    fix="choose a template that does (`ingot model template`)",
+                )
+
     def _render(self, turns: int, generation_prompt: bool) -> str:
         if (turns, generation_prompt) not in self._rendered:
             values = {**self._values, "messages": self._messages[:turns], "add_generation_prompt": generation_prompt}
@@ -119,7 +140,8 @@ def _check_message(message: Message, number: int, thinking: bool, syntax: Syntax
         (bool(message.tool_calls), syntax.calls, "tool calls"),
     ):
         if wanted and not has:
-            raise DataError(
+            error = UnprintedTraceError if what == "traces" else DataError
+            raise error(
                 f"a turn with {what}, for a chat template that has none",
                 place=place,
                 fix=f"drop the {what}, or choose a template that writes them (`ingot model template`); where the model lacks "

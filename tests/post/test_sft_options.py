@@ -267,6 +267,20 @@ def test_traces_for_a_template_that_has_none(
     assert all("--template ingot" in str(each.value) for each in (file, made))
 
 
+def test_traces_that_the_template_leaves_out(
+    tokenizer: Tokenizer, tmp_path: Path, make_folder: Callable[[str], StageFolder]
+) -> None:
+    """A model with <think>, and a template that prints no trace: an error, unless the traces are dropped on purpose."""
+    rows = [{"prompt": "1", "completion": "2"}, {"prompt": "1", "completion": "<think>3 or so</think>2"}]
+    told = r"(?s)rows\.jsonl:2, message 1: .* does not print the trace of this turn: '3 or so'.*write traces: drop"
+    with pytest.raises(DataError, match=told):
+        begin(tokenizer, tmp_path, make_folder("sft"), rows, template=WITHOUT_TRACES)
+    for template in (WITHOUT_TRACES, None):  # with a template that prints them they are dropped too
+        source = begin(tokenizer, tmp_path, make_folder("sft"), rows, template=template, traces="drop")
+        without = begin(tokenizer, tmp_path, make_folder("sft"), rows[:1] * 2, template=template)
+        assert [*source.store] == [*without.store]
+
+
 def test_what_is_stored_is_read_again(
     tokenizer: Tokenizer, tmp_path: Path, make_folder: Callable[[str], StageFolder]
 ) -> None:

@@ -20,14 +20,16 @@ from ingot.envs.rows import stream_rows
 from ingot.post.data.conversations.conversation import Conversation, in_mode
 from ingot.post.data.conversations.conversation_filter import ConversationFilter
 from ingot.post.data.conversations.learn import Learn, token_weights
-from ingot.post.data.conversations.row_forms import AUTO, conversations_of
+from ingot.post.data.conversations.row_forms import AUTO, conversations_of, thinking_of
 from ingot.tokens.batch import TokenSequence
 from ingot.tokens.chat import ChatFormat, Message
+from ingot.tokens.rendering import UnprintedTraceError
 from ingot.tokens.tokenizer import THINK_START
 from ingot.workspace.errors import DataError
 
 TooLong = Literal["error", "leave_out", "cut"]
 BadRows = Literal["error", "leave_out"]
+Traces = Literal["learn", "drop"]
 TOO_LONG, BAD_ROW = "too long", "bad row"
 SHOWN = 2000  # characters of a dropped conversation that an example shows
 
@@ -41,6 +43,7 @@ class Reading:
     longest: int | None = None  # tokens of a sequence
     too_long: TooLong = "error"
     bad_rows: BadRows = "error"
+    traces: Traces = "learn"
     filters: tuple[ConversationFilter, ...] = ()
     spare_tools: float = 0.0  # chance that a conversation without tools is offered
     offered: tuple[dict[str, object], ...] = ()  # these
@@ -116,7 +119,7 @@ def read_row(place: str, row: Mapping[str, Any], reading: Reading) -> Iterator[C
                 yield Dropped(each.short_name, reason, place, conversation.text[:SHOWN])
                 break
         else:
-            yield conversation
+            yield conversation if reading.traces == "learn" else _without_traces(conversation)
 
 
 def can_follow(conversation: Conversation) -> bool:
@@ -125,6 +128,12 @@ def can_follow(conversation: Conversation) -> bool:
     whole = not conversation.plain and all(weight != 0 for weight in conversation.weights)
     whole = whole and not any(message.problems for message in conversation.messages)
     return whole and not conversation.tools and roles == {"user", "assistant"}
+
+
+def _without_traces(conversation: Conversation) -> Conversation:
+    """The conversation as if its row had none."""
+    messages = [message.without_thinking() for message in conversation.messages]
+    return replace(conversation, messages=messages, thinking=thinking_of(conversation.row))
 
 
 class TooLongError(DataError):
@@ -139,7 +148,8 @@ def _bad(error: DataError, place: str, reading: Reading) -> Dropped:
 
 def _placed(error: DataError, place: str) -> DataError:
     where = ", ".join(filter(None, (place, error.place)))
-    return DataError(error.problem, place=where or None, fix=error.fix)
+    fix = f"{error.fix}; or write traces: drop" if isinstance(error, UnprintedTraceError) else error.fix
+    return DataError(error.problem, place=where or None, fix=fix)
 
 
 def _render(conversation: Conversation, chat: ChatFormat, reading: Reading) -> Rendered:
