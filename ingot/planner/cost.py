@@ -28,7 +28,7 @@ from dataclasses import dataclass
 
 from ingot.model.config import ModelConfig
 from ingot.planner.sampler_memory import MASTER, NOTHING, SamplerMemory, sampler_memory
-from ingot.post.rl.config import DistillConfig
+from ingot.post.distill.config import DistillConfig
 from ingot.recipe.recipe import FromPath, FromStage, InputSource, Recipe, RecipeStage
 from ingot.tokens.config import TokenizerConfig
 from ingot.train.config import TrainingConfig

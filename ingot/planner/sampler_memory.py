@@ -27,8 +27,11 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING
 
 from ingot.model.config import ModelConfig
+from ingot.post.distill.config import DistillConfig
 from ingot.post.prefer_config import PreferConfig
-from ingot.post.rl.config import AsynchronousConfig, DistillConfig, RlConfig, SamplingConfig
+from ingot.post.rl.async_config import AsynchronousConfig
+from ingot.post.rl.config import RlConfig
+from ingot.post.rl.sampling_config import SamplingConfig
 from ingot.train.config import TrainingConfig
 
 if TYPE_CHECKING:

@@ -14,11 +14,12 @@ from typing import Any, Generic, TypeVar
 
 from ingot.checkpoints.stored_model import StoredModel
 from ingot.post.data.conversations.sequences import PoolSource
+from ingot.post.distill.config import DistillConfig
 from ingot.post.passes import in_steps
 from ingot.post.prefer_config import PreferConfig
 from ingot.post.processes import Processes, begin
 from ingot.post.reward_config import RewardConfig
-from ingot.post.rl.config import DistillConfig, RlConfig
+from ingot.post.rl.config import RlConfig
 from ingot.post.sft_config import SftConfig
 from ingot.train.loop import AfterStep, Trainer
 from ingot.train.losses.terms import LossTerm

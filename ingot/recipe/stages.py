@@ -160,7 +160,7 @@ STAGES: Table = {
         ),
         StageKind(
             "distill",
-            config_path="ingot.post.rl.config:DistillConfig",
+            config_path="ingot.post.distill.config:DistillConfig",
             run_path="ingot.post.distill.stage:run",
             does="Train a checkpoint on its own samples, or on conversations, graded by a teacher checkpoint or server.",
             needs={"checkpoint": "checkpoint", "teacher": "checkpoint", "conversations": "conversations"},

@@ -19,8 +19,9 @@ from ingot.planner.cost import pass_tokens
 from ingot.planner.hardware import GIB, GPUS
 from ingot.planner.memory import Memory, memory, rows_per_pass
 from ingot.planner.shape import shape_of
+from ingot.post.distill.config import DistillConfig
 from ingot.post.prefer_config import PreferConfig
-from ingot.post.rl.config import DistillConfig, RlConfig
+from ingot.post.rl.config import RlConfig
 from ingot.post.sft_config import SftConfig
 from ingot.train.config import TrainingConfig
 from ingot.train.parallel.config import MeshConfig

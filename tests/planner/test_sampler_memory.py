@@ -22,8 +22,9 @@ from ingot.planner.sampler_memory import NOTHING, SamplerMemory, sampler_memory
 from ingot.planner.shape import shape_of
 from ingot.post.data.pairs.answers import SLOTS
 from ingot.post.data.pairs.online_pairs import OnlinePairs
+from ingot.post.distill.config import DistillConfig
 from ingot.post.prefer_config import PreferConfig
-from ingot.post.rl.config import DistillConfig, RlConfig
+from ingot.post.rl.config import RlConfig
 from ingot.post.rl.sampling import SampledSource
 from ingot.post.sft_config import SftConfig
 from ingot.recipe.load import load_recipe

@@ -22,7 +22,8 @@ from ingot.model.initialise import initialise
 from ingot.model.mixers.attention import AttentionConfig
 from ingot.model.transformer import Transformer
 from ingot.optim.config import AdamWConfig, ScheduleConfig
-from ingot.post.rl.config import OF_SAMPLES, DistillConfig
+from ingot.post.distill.config import DistillConfig
+from ingot.post.rl.sampling_config import OF_SAMPLES
 from ingot.tokens.config import TokenizerConfig
 from ingot.tokens.tokenizer import Tokenizer
 from ingot.tokens.train_tokenizer import train_tokenizer

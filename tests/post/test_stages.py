@@ -20,10 +20,11 @@ from ingot.optim.config import AdamWConfig
 from ingot.post import prefer, sft
 from ingot.post.data.pairs.own_pairs import sample_pairs
 from ingot.post.distill import stage as distill
+from ingot.post.distill.config import DistillConfig
 from ingot.post.policy import chat_format
 from ingot.post.prefer_config import PreferConfig
 from ingot.post.rl import stage as rl
-from ingot.post.rl.config import DistillConfig, RlConfig
+from ingot.post.rl.config import RlConfig
 from ingot.post.sft_config import SftConfig
 from ingot.post.synthesis import stage as synthesize
 from ingot.post.synthesis.config import SynthesizeConfig

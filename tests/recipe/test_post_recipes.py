@@ -19,8 +19,9 @@ from ingot.planner.cost import stage_models
 from ingot.planner.plan import make_plan
 from ingot.post.algorithms.apo_zero import ApoZero
 from ingot.post.algorithms.dpo import Dpo
+from ingot.post.distill.config import DistillConfig
 from ingot.post.prefer_config import PreferConfig
-from ingot.post.rl.config import DistillConfig, RlConfig
+from ingot.post.rl.config import RlConfig
 from ingot.post.sft_config import SftConfig
 from ingot.recipe.flow import run_recipe
 from ingot.recipe.load import load_recipe

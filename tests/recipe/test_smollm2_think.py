@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from ingot.envs.environment import Environment
-from ingot.post.rl.config import DistillConfig
+from ingot.post.distill.config import DistillConfig
 from ingot.recipe.load import load_recipe
 from ingot.workspace.outside import load_outside
 

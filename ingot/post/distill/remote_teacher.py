@@ -19,10 +19,10 @@ import torch
 
 from ingot.data.synthesize.writer import TEXT, Endpoint
 from ingot.post.barrier import Between
+from ingot.post.distill.config import TeacherEndpointConfig
 from ingot.post.distill.teacher import Teacher
 from ingot.post.distill.top_tokens import Found, scored_places, share_likeliest
 from ingot.post.processes import Processes
-from ingot.post.rl.config import TeacherEndpointConfig
 from ingot.tokens.batch import TokenSequence
 from ingot.tokens.respell import Respeller
 from ingot.tokens.tokenizer import Tokenizer

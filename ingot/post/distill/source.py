@@ -25,10 +25,10 @@ from ingot.envs.task import Task
 from ingot.model.transformer import Transformer
 from ingot.post.algorithm import AcrossAlgorithm, DivergenceAlgorithm, Graded
 from ingot.post.data.conversations.sequences import ShuffledPool, pack_groups
+from ingot.post.distill.config import DistillConfig
 from ingot.post.distill.teacher import Teacher
 from ingot.post.distill.teacher_view import PLACES, Dialogue, View, episode_dialogues, make_views, with_groups
 from ingot.post.processes import Processes
-from ingot.post.rl.config import DistillConfig
 from ingot.post.rl.sampling import SampledSource, by_episode, plain_sequences, token_grades
 from ingot.post.rl.stamping import Rows
 from ingot.tokens.batch import Batch, TokenSequence

@@ -14,13 +14,13 @@ from typing import Any
 from ingot.checkpoints.checkpoint import load_model
 from ingot.post.algorithm import AcrossAlgorithm, DivergenceAlgorithm
 from ingot.post.data.conversations.conversation_file import rendered_conversations
+from ingot.post.distill.config import DistillConfig, TeacherEndpointConfig
 from ingot.post.distill.remote_teacher import RemoteTeacher
 from ingot.post.distill.source import DistillSource, GradedSamples
 from ingot.post.distill.teacher import LocalTeacher, Teacher, shared_vocabulary
 from ingot.post.distill.teacher_view import Dialogue, conversation_dialogue
 from ingot.post.distill.vocabularies import vocabulary_difference
 from ingot.post.policy import chat_format
-from ingot.post.rl.config import DistillConfig, TeacherEndpointConfig
 from ingot.post.stage import PostStage
 from ingot.tokens.batch import TokenSequence
 from ingot.tokens.chat import ChatFormat

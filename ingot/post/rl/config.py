@@ -1,117 +1,24 @@
-"""Options of the stages that train on what the model itself samples: `rl` and `distill`."""
+"""Hold the options of the stage `rl`."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from ingot.data.synthesize.config import EndpointConfig
-from ingot.envs.config import TaskMixConfig
-from ingot.envs.rollout.episode_run import Limits
-from ingot.envs.tools.find import ToolName
-from ingot.post.algorithm import DISTILL, RL, DistillAlgorithm, DivergenceAlgorithm, RlAlgorithm
+from ingot.post.algorithm import RL, RlAlgorithm
 from ingot.post.conflicts import conflicts
+from ingot.post.rl.async_config import AsynchronousConfig
 from ingot.post.rl.checks.canary import CanaryConfig
 from ingot.post.rl.curriculum.difficulty import DifficultyConfig
 from ingot.post.rl.objective import ImportanceConfig, PolicyOptimization
+from ingot.post.rl.sampling_config import SamplingConfig
 from ingot.post.unread import refuse, unread
 from ingot.tokens.template_files import is_jinja
-from ingot.train.config import TrainingConfig
 from ingot.workspace.config import Config
-from ingot.workspace.errors import RecipeError
 from ingot.workspace.files import fingerprint
-
-OF_SAMPLES = (
-    *(
-        "tasks",
-        "tools",
-        "max_new_tokens",
-        "slots",
-        "sampling_precision",
-        "record_every",
-        "record_groups",
-        "episode_seconds",
-    ),
-    *("retries", "stop"),
-)
-TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja")
-
-
-class SamplingConfig(TrainingConfig):
-    """Training on what the model itself samples."""
-
-    how: ClassVar[frozenset[str]] = TrainingConfig.how | {"slots"}
-    tasks: TaskMixConfig = Field(TaskMixConfig(), description="the tasks it is sampled on")
-    tools: tuple[ToolName, ...] = Field(
-        (), description="tools that are offered beside a task's own: names, or file.py:function"
-    )
-    prompts_per_step: int = Field(8, gt=0, description="different tasks in one optimizer step")
-    temperature: float = Field(1.0, gt=0, description="sampling temperature; the trainer uses the same")
-    max_new_tokens: int = Field(64, gt=0, description="longest turn; a longer one is cut and counts as it stands")
-    slots: int | None = Field(
-        None,
-        gt=0,
-        description="answers that are sampled at once by all samplers together; null: those of an optimizer step (asynchronous: "
-        "of a batch)",
-    )
-    sampling_precision: Literal["auto", "float32", "bfloat16", "float8"] = Field(
-        "auto",
-        description="of the weights that are sampled with; auto: bfloat16 on a GPU, from a copy, and float32 on a CPU; float8: "
-        "the products of large layers, which pays with a width of 4096, and with 2048 from about a thousand answers at once on",
-    )
-    record_every: int = Field(10, gt=0, description="steps between rollouts kept in trajectories.jsonl")
-    record_groups: int | None = Field(
-        None,
-        gt=0,
-        description="tasks of such a step whose answers are kept, all of each; null: as many as have 16 answers, at least one",
-    )
-    group: int = Field(1, gt=0, description="samples of each task")
-    episode_seconds: float = Field(
-        3600.0,
-        gt=0,
-        description="deadline of an episode, its tools included and waiting for a slot left out; it then ends and counts as it "
-        "stands",
-    )
-    retries: int = Field(
-        2,
-        ge=0,
-        description="how often answers whose environment failed are sampled again; those that fail each time are left out of "
-        "their group",
-    )
-
-    stop: tuple[str, ...] = Field(
-        (),
-        description="texts that end a turn, beside the template's token, which a base model seldom writes; no part of the answer",
-    )
-
-    def limits(self, max_new_tokens: int) -> Limits:
-        """The limits of an episode with turns of so many tokens."""
-        seconds = self.episode_seconds
-        return Limits(
-            max_new_tokens, self.sequence_length, stops=self.stop, episode_seconds=seconds, budgets=self.budgets
-        )
-
-    @property
-    def budgets(self) -> Mapping[str, int]:
-        """The most sampled tokens of an episode, by kind of task."""
-        return {}
-
-    @property
-    def updates_per_batch(self) -> int:
-        """Optimizer steps on what was sampled at once."""
-        return 1
-
-    @property
-    def step_tokens(self) -> int:
-        """A row for each sample at the most."""
-        return self.prompts_per_step * self.group * self.sequence_length
-
-    def outside(self) -> dict[str, str]:
-        """The files of its tasks."""
-        return self.tasks.outside()
 
 
 class DynamicSamplingConfig(Config):
@@ -122,64 +29,6 @@ class DynamicSamplingConfig(Config):
         "batch",
         description="for how many tasks in a further round: a whole batch (DAPO), or those still missing (OLMo 3)",
     )
-
-
-class RaySamplersConfig(Config):
-    """Samplers as actors of a Ray cluster (`pip install -e ".[ray]"`)."""
-
-    address: str = Field(
-        "auto", description="of the cluster: `auto`, HOST:PORT, or `local`, which starts one on this machine"
-    )
-    cpus: int = Field(
-        1, gt=0, description="processors that each sampler asks of the cluster; it samples with as many threads"
-    )
-    gpus: float | None = Field(
-        None,
-        ge=0,
-        description="GPUs that each sampler asks of the cluster, or a fraction of one; 0: it samples on a CPU; null: `tensor` if "
-        "the learner has one",
-    )
-
-
-class AsynchronousConfig(Config):
-    """Samplers in processes of their own, which never wait for training (post/samplers/)."""
-
-    moved: ClassVar[Mapping[str, str]] = {
-        "slots": "slots: ... of the stage",
-        "precision": "sampling_precision: ... of the stage",
-    }
-    how: ClassVar[frozenset[str]] = frozenset({"samplers", "tensor", "silence_seconds", "ray"})
-    staleness: int = Field(
-        4,
-        gt=0,
-        description="most updates between the weights that drew a token and those that learn from it, up to the last update on "
-        "its batch; groups with an older token are dropped, and their tasks come again",
-    )
-    samplers: int = Field(1, gt=0, description="engines that sample, each with its own copy of the model")
-    tensor: int = Field(
-        1,
-        gt=0,
-        description="devices of one sampler: it divides heads, inner channels and vocabulary over so many processes, as "
-        "mesh.tensor does in training; must divide the model's heads and widths",
-    )
-    silence_seconds: float = Field(
-        300.0,
-        gt=0,
-        description="a sampler that gave no sign of life for so long is killed and started again; with `ray`, also how long the "
-        "cluster may take to find a node for it",
-    )
-    ray: RaySamplersConfig | None = Field(
-        None, description="samplers as actors of a Ray cluster; null: processes of this machine"
-    )
-
-    @model_validator(mode="after")
-    def _has_gpus(self) -> AsynchronousConfig:
-        gpus = None if self.ray is None else self.ray.gpus
-        if self.tensor > 1 and gpus and gpus != self.tensor:
-            raise ValueError(
-                f"ray.gpus: a sampler over {self.tensor} devices asks for {self.tensor} GPUs, not {gpus:g}"
-            )
-        return self
 
 
 class PtxConfig(Config):
@@ -363,116 +212,3 @@ class RlConfig(SamplingConfig):
                 + ", ".join(f"{name}: null" for name in chosen)
             )
         return self
-
-
-class TeacherEndpointConfig(EndpointConfig):
-    """A teacher on a server with OpenAI's completions API that scores the token ids of a prompt: `ingot serve`, or vLLM."""
-
-    tokenizer: str | None = Field(
-        None,
-        description="folder with the tokenizer and the chat template of the server's model; null: it has the student's tokenizer",
-    )
-
-
-class DistillConfig(SamplingConfig):
-    """Distillation: a teacher grades every token of the student's own samples, or of given conversations."""
-
-    algorithm: Annotated[DistillAlgorithm, DISTILL] = Field(  # type: ignore[assignment]  # read by its name
-        "reverse_kl", description="what is learnt from the teacher"
-    )
-    on_policy: float = Field(
-        1.0,
-        ge=0,
-        le=1,
-        description="chance that the answers of a step are the student's own samples, not conversations of `files` or of an "
-        "earlier synthesize stage (λ of GKD)",
-    )
-    files: tuple[str, ...] = Field(
-        (), description="JSONL files of conversations, as those of an sft stage, for steps that are not on-policy"
-    )
-    teachers: dict[str, tuple[str, ...]] = Field(
-        {},
-        description="several teachers: the kinds of tasks that each of them grades, by its name in inputs: "
-        "{teacher: {NAME: STAGE}}",
-    )
-
-    endpoints: dict[str, TeacherEndpointConfig] = Field(
-        {},
-        description="teachers on servers by name, beside or in place of those in inputs; reverse_kl and top_k learn from them",
-    )
-
-    @model_validator(mode="after")
-    def _servers_can_answer(self) -> DistillConfig:
-        if not self.endpoints or not isinstance(self.algorithm, DivergenceAlgorithm):
-            return self
-        name = self.algorithm.algorithm
-        if self.algorithm.likeliest is None:
-            raise ValueError(
-                f"endpoints: {name} compares whole distributions, which no server gives: use top_k or reverse_kl"
-            )
-        if self.temperature != 1.0:
-            raise ValueError("endpoints: a server gives probabilities at temperature 1; leave temperature at 1")
-        if any(each.tokenizer is not None for each in self.endpoints.values()):
-            raise ValueError(f"endpoints: {name} compares token by token; with another tokenizer use reverse_kl")
-        return self
-
-    @model_validator(mode="after")
-    def _reads_its_tasks(self) -> DistillConfig:
-        if self.on_policy == 0:
-            refuse(unread(self, OF_SAMPLES, "with on_policy: 0 nothing is sampled"))
-        elif self.on_policy < 1 and "tasks" not in self.model_fields_set:
-            raise ValueError(
-                "tasks: there are conversations of one's own: say on which tasks the student samples beside them"
-            )
-        return self
-
-    def supplies(self) -> frozenset[str]:
-        """A server stands in for the input teacher."""
-        return frozenset({"teacher"} if self.endpoints else ())
-
-    @model_validator(mode="after")
-    def _fits_its_algorithm(self) -> DistillConfig:
-        compares = isinstance(self.algorithm, DivergenceAlgorithm)
-        if self.temperature != 1.0 and not compares:
-            raise ValueError(
-                f"{self.algorithm.algorithm} compares log-probabilities at temperature 1; leave temperature at 1"
-            )
-        if self.on_policy < 1 and not compares:
-            raise ValueError(f"{self.algorithm.algorithm} learns from the student's own samples; leave on_policy at 1")
-        if self.files and self.on_policy == 1:
-            raise ValueError("files: no step would read them; set on_policy below 1")
-        if self.teachers and self.on_policy < 1:
-            raise ValueError("teachers: given conversations have no task that says which teacher grades them")
-        graded = [kind for kinds in self.teachers.values() for kind in kinds]
-        if self.teachers and sorted(graded) != sorted(self.tasks.weights):
-            raise ValueError(
-                f"teachers: each of {', '.join(self.tasks.weights)} needs exactly one teacher; they have {', '.join(graded)}"
-            )
-        return self
-
-    def teacher_of(self, kind: str) -> str:
-        """The name of the teacher that grades tasks of a kind, by its short name."""
-        return next(
-            name for name, kinds in self.teachers.items() for written in kinds if self.tasks.kind(written).kind == kind
-        )
-
-    def check_teachers(self, names: Sequence[str]) -> None:
-        """Fail unless the inputs and endpoints are the teachers that the options speak of."""
-        if not names or len(set(names)) < len(names):
-            raise RecipeError(
-                "there is no teacher" if not names else f"two teachers have one name: {', '.join(sorted(names))}",
-                place="distill",
-                fix="give each a name of its own: inputs: {teacher: {NAME: STAGE}}, endpoints: {NAME: {url: URL, model: MODEL}}",
-            )
-        if (len(names) > 1 or self.teachers) and sorted(names) != sorted(self.teachers):
-            raise RecipeError(
-                f"the inputs have the teachers {', '.join(names)}; `teachers` has {', '.join(self.teachers) or 'none'}",
-                place="teachers",
-                fix="name the kinds of tasks of each: teachers: {NAME: [KIND, ...]}, inputs: {teacher: {NAME: STAGE}}",
-            )
-
-    def outside(self) -> dict[str, str]:
-        """The files of its tasks, those of conversations, and the tokenizers of servers."""
-        folders = [Path(each.tokenizer) for each in self.endpoints.values() if each.tokenizer is not None]
-        named = [*map(Path, self.files), *(folder / name for folder in folders for name in TOKENIZER_FILES)]
-        return super().outside() | {str(path): fingerprint(path) for path in named if path.is_file()}

@@ -34,11 +34,12 @@ from ingot.model.transformer import VALUE_HEAD, Transformer
 from ingot.post.algorithm import Graded, SampledAlgorithm, Samples
 from ingot.post.barrier import Between
 from ingot.post.data.conversations.sequences import pack_groups
+from ingot.post.distill.config import DistillConfig
 from ingot.post.policy import chat_format
 from ingot.post.processes import ALONE, Processes
 from ingot.post.rewards.reward_model import Judge
 from ingot.post.rl.checks import ratio as ratio_check
-from ingot.post.rl.config import DistillConfig, RlConfig
+from ingot.post.rl.config import RlConfig
 from ingot.post.rl.objective import PolicyOptimization
 from ingot.post.rl.stamping import Rows, training_sequences
 from ingot.post.rl.trajectories import RECORDED, Trajectories, choose_groups, describe

@@ -22,12 +22,12 @@ from ingot.post.algorithm import Graded, Samples
 from ingot.post.algorithms.reverse_kl import ReverseKl
 from ingot.post.data.conversations.conversation_file import rendered_conversations
 from ingot.post.distill import stage as distill
+from ingot.post.distill.config import DistillConfig
 from ingot.post.distill.source import GradedSamples
 from ingot.post.distill.teacher import LocalTeacher
 from ingot.post.distill.teacher_view import PLACES, conversation_dialogue, episode_dialogues, make_views
 from ingot.post.policy import chat_format
 from ingot.post.processes import ALONE
-from ingot.post.rl.config import DistillConfig
 from ingot.tokens.chat import ChatFormat, Message
 from ingot.tokens.config import TokenizerConfig
 from ingot.tokens.respell import Respeller

@@ -16,8 +16,8 @@ from torch import Tensor
 from ingot.envs.episode import Episode
 from ingot.model.transformer import Transformer
 from ingot.post.distill import stage as distill
+from ingot.post.distill.config import DistillConfig
 from ingot.post.policy import sequence_logprobs
-from ingot.post.rl.config import DistillConfig
 from ingot.post.rl.sampling import SampledSource
 from ingot.tokens.batch import TokenSequence
 from ingot.tokens.config import TokenizerConfig

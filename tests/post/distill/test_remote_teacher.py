@@ -19,12 +19,12 @@ from ingot.model.transformer import Transformer
 from ingot.planner.cost import stage_costs
 from ingot.post.data.conversations.sequences import task_conversations
 from ingot.post.distill import stage as distill
+from ingot.post.distill.config import DistillConfig, TeacherEndpointConfig
 from ingot.post.distill.remote_teacher import RemoteTeacher
 from ingot.post.distill.stage import as_given
 from ingot.post.distill.teacher import LocalTeacher
 from ingot.post.policy import chat_format
 from ingot.post.processes import ALONE
-from ingot.post.rl.config import DistillConfig, TeacherEndpointConfig
 from ingot.recipe.load import load_recipe
 from ingot.tokens.batch import TokenSequence
 from ingot.tokens.config import TokenizerConfig

@@ -20,10 +20,10 @@ from ingot.envs.mix import TaskMix
 from ingot.model.transformer import Transformer
 from ingot.post.data.conversations.sequences import task_conversations
 from ingot.post.distill import stage as distill
+from ingot.post.distill.config import DistillConfig
 from ingot.post.distill.stage import as_given
 from ingot.post.distill.top_tokens import with_likeliest
 from ingot.post.policy import chat_format
-from ingot.post.rl.config import DistillConfig
 from ingot.tokens.tokenizer import Tokenizer
 from ingot.train.device import choose_frozen_precision
 from ingot.workspace.errors import RecipeError

@@ -18,8 +18,9 @@ from pydantic import ValidationError
 from ingot.post.algorithms.grpo import Grpo
 from ingot.post.processes import Processes
 from ingot.post.rl import stage as rl
+from ingot.post.rl.async_config import AsynchronousConfig
 from ingot.post.rl.async_source import AsynchronousSource
-from ingot.post.rl.config import AsynchronousConfig, RlConfig
+from ingot.post.rl.config import RlConfig
 from ingot.post.rl.objective import ImportanceConfig
 from ingot.post.samplers.local import LocalTransport, ProcessWorker
 from ingot.post.samplers.task_stream import TaskStream

@@ -14,8 +14,8 @@ from torch import Tensor
 
 from ingot.post.policy import sequence_logprobs
 from ingot.post.rl import stage as rl
+from ingot.post.rl.async_config import AsynchronousConfig
 from ingot.post.rl.async_source import AsynchronousSource
-from ingot.post.rl.config import AsynchronousConfig
 from ingot.post.samplers.dispatcher import Group
 from ingot.post.samplers.local import LocalTransport, ProcessWorker
 from ingot.post.samplers.task_stream import TaskStream
