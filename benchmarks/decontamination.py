@@ -19,8 +19,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # to be run as 
 
 from benchmarks.leaks import Sample, against, labelled_set
 from ingot.data.apply import apply
-from ingot.data.steps.decontaminate import DecontaminateStep
-from ingot.data.steps.decontaminate.evals import evals
+from ingot.data.contamination.evals import evals
+from ingot.data.outside import STEPS
 
 Flags = list[bool]
 Filter = Callable[[list[str]], Flags]
@@ -31,8 +31,8 @@ def modes(data: Path) -> dict[str, Callable[[], Filter | None]]:
     files = against(data)
     ranks = data / "tokenizers" / "cl100k_base.tiktoken.gz"
 
-    def ours(**options: Any) -> Callable[[], Filter]:
-        step = DecontaminateStep(against=[*files], **options)
+    def ours(name: str = "decontaminate", **options: Any) -> Callable[[], Filter]:
+        step = STEPS.read({"step": name, "against": files, **options})
         return lambda: lambda texts: [reason is not None for reason in apply(step, texts)["removed_by"].to_pylist()]
 
     found: dict[str, Callable[[], Filter | None]] = {
@@ -40,16 +40,16 @@ def modes(data: Path) -> dict[str, Callable[[], Filter | None]]:
         "13-grams": ours(ngram_words=13),
         "13, half": ours(ngram_words=13, min_share=0.5),
         "8, half, corpus": ours(ngram_words=8, min_share=0.5, weights="corpus"),
-        "decon words": ours(mode="decon"),
-        "decon questions": ours(mode="decon", answers=False),
-        "decon corpus": ours(mode="decon", weights="corpus"),
+        "decon words": ours("decon"),
+        "decon questions": ours("decon", answers=False),
+        "decon corpus": ours("decon", weights="corpus"),
         "decon web run": ours(
-            mode="decon", threshold=0.88, perfect_until=25, short_answer=1, answer_window=20, long_answer_window=20,
+            "decon", threshold=0.88, perfect_until=25, short_answer=1, answer_window=20, long_answer_window=20,
             answer_ngram=2, passages=False,
         ),
     }  # fmt: skip
     if ranks.is_file():
-        found["decon cl100k"] = ours(mode="decon", tokens=str(ranks))
+        found["decon cl100k"] = ours("decon", tokens=str(ranks))
     found["datatrove"] = lambda: datatrove_filter(files, find_query=False)
     found["datatrove+query"] = lambda: datatrove_filter(files)
     return found
@@ -73,7 +73,7 @@ def datatrove_filter(files: Sequence[str], find_query: bool = True) -> Filter | 
     hash_bytes = peer.hash_func
     peer.hash_func = lambda text: hash_bytes(text.encode())  # xxhash takes bytes only since version 4
     index: dict[int, str] = {}
-    for item in evals(DecontaminateStep(mode="decon", against=list(files))):
+    for item in evals(list(files)):
         # its indexer wants lighteval; the hashes are those that its method computes
         index.update(dict.fromkeys(NGramsDecontIndexer.compute_hashes(peer, item.answer, item.question), item.set))
     peer._index_hashes = index

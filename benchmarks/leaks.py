@@ -22,8 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from ingot.data.steps.decontaminate import DecontaminateStep
-from ingot.data.steps.decontaminate.evals import Eval, evals
+from ingot.data.contamination.evals import Eval, evals
 
 Label = Literal["leak", "clean", "variant"]
 
@@ -78,7 +77,7 @@ def labelled_set(data: Path, per_kind: int, seed: int = 0) -> list[Sample]:
     pages = web_pages(data)
     random_source.shuffle(pages)
     next_page = iter(pages * 40)
-    items = [item for item in evals(DecontaminateStep(mode="decon", against=list(against(data)))) if item.answer]
+    items = [item for item in evals(against(data)) if item.answer]
     long = [item for item in items if len(item.question.split()) >= LONG_WORDS]
     short = [item for item in items if 8 <= len(item.question.split()) < LONG_WORDS]
     random_source.shuffle(long)

@@ -186,7 +186,7 @@ def test_config_modules_outside_the_model_import_nothing_heavy() -> None:
     names = [".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts) for path in paths]
     names += ["ingot.recipe.load", "ingot.recipe.flow", "ingot.planner.expected"]
     modules, _ = modules_after("\n".join(f"import {name}" for name in names))
-    assert modules.isdisjoint({"torch", "pyarrow", "tokenizers", "transformers"})
+    assert modules.isdisjoint({"torch", "numba", "tokenizers", "transformers"})
 
 
 def test_the_version_is_that_of_the_project() -> None:

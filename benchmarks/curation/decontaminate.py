@@ -13,7 +13,8 @@ import pyarrow
 
 from benchmarks.curation.measure import compare, note, rate, row, sample_of
 from benchmarks.decontamination import datatrove_filter
-from ingot.data.steps.decontaminate import DecontaminateStep
+from ingot.data.contamination.step import ContaminationStep
+from ingot.data.outside import STEPS
 
 DATA = Path(__file__).resolve().parents[2].parent / "shared" / "data"
 FOLDERS = (
@@ -37,16 +38,17 @@ def measure(corpus: pyarrow.Table, quick: bool) -> list[dict[str, Any]]:
     rounds = 1 if quick else 3
     rows = []
     for name, options in (
-        ("overlap, 8 words", {"ngram_words": 8}),
-        ("overlap, 12 words", {"ngram_words": 12}),
-        ("decon, words", {"mode": "decon"}),
-        ("decon, cl100k", {"mode": "decon", "tokens": str(DATA / "tokenizers" / "cl100k_base.tiktoken.gz")}),
+        ("overlap, 8 words", {"step": "decontaminate", "ngram_words": 8}),
+        ("overlap, 12 words", {"step": "decontaminate", "ngram_words": 12}),
+        ("decon, words", {"step": "decon"}),
+        ("decon, cl100k", {"step": "decon", "tokens": str(DATA / "tokenizers" / "cl100k_base.tiktoken.gz")}),
     ):
-        step = DecontaminateStep.model_validate({"against": against, **options})
+        step = STEPS.read({"against": against, **options})
         step.annotate(texts.slice(0, 10))  # builds the index, compiles
+        assert isinstance(step, ContaminationStep)
         evals = sum(searched for _, searched in step.index.sizes().values())
         case = f"decontaminate: {name}, {evals:,} evals"
-        if peer is not None and step.mode == "overlap":  # n-grams of words, as the peer has them
+        if peer is not None and step.step == "decontaminate":  # n-grams of words, as the peer has them
             both = compare(partial(step.annotate, few), lambda: peer(few_texts), few_bytes, rounds)
             rows.append(row(case, *both, peer_name="datatrove, 12 words", goal=GOAL))
         else:

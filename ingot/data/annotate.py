@@ -27,30 +27,14 @@ from numpy.typing import NDArray
 from ingot.data.engine.shard import COLUMNS, Shard, write_columns
 from ingot.data.engine.store import commit, finished
 from ingot.data.engine.work import Job, Work
-from ingot.data.step import Step
+from ingot.data.step import Step, cached_step, meaning
 from ingot.workspace.config import content_hash
 from ingot.workspace.errors import CheckFailed
-from ingot.workspace.outside import without_paths
 
 if TYPE_CHECKING:
     import pyarrow
 
 SIZES = "_bytes"  # bytes of each text; follows `text` wherever that is rewritten
-CACHED_STEPS = 32
-
-_cached: dict[str, Step] = {}
-
-
-def cached_step(step: Step, key: str) -> Step:
-    """The first step with the same key that this process has seen: it has already read its files."""
-    if key not in _cached and len(_cached) >= CACHED_STEPS:
-        _cached.clear()
-    return _cached.setdefault(key, step)
-
-
-def meaning(step: Step) -> str:
-    """A hash of a step with all its options and files: the key of `cached_step`."""
-    return content_hash([step.version, without_paths(step.model_dump(mode="json")), step.files()], 24)
 
 
 def written(step: Step) -> tuple[str, ...]:

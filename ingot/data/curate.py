@@ -145,7 +145,7 @@ def curate(config: CurateConfig, folder: StageFolder, work: Work) -> dict[str, A
             place="curate",
             fix="loosen the step that removes most, or give more raw text",
         )
-    if not any(step.step == "decontaminate" for step in config.steps):
+    if not any(step.step in ("decontaminate", "decon") for step in config.steps):
         say("not decontaminated: {step: decontaminate, against: [EVAL FILES]} compares with evals")
 
     gone, left = removals(judged), sizes_left(shards, judged)

@@ -19,11 +19,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ingot.data.annotate import SIZES, cached_step, content_name, input_key, matching, meaning, write_mask
+from ingot.data.annotate import SIZES, content_name, input_key, matching, write_mask
 from ingot.data.engine.shard import Shard
 from ingot.data.engine.store import Done
 from ingot.data.engine.work import Work
-from ingot.data.step import Rule, Step
+from ingot.data.step import Rule, Step, cached_step, meaning
 from ingot.workspace.config import content_hash
 
 if TYPE_CHECKING:

@@ -6,9 +6,8 @@
 
 A step is one class in one file of steps/, found there by the name of the file; outside.py is about steps that are not of
 this package. `PerDocument` looks at one document at a time (`PerText` at its text alone), `AcrossDocuments` at all of them
-(duplicates, ranks). A step
-that writes the column `text` rewrites the documents. Options are read without numpy and Arrow: a step imports what
-computes inside its methods.
+(duplicates, ranks). A step that writes the column `text` rewrites the documents. A recipe that names a step imports it, with
+numpy, Arrow and numba.
 
 Invariant: what `annotate` computes for a document does not depend on the other documents of the batch, nor on the
 fields named in `decides`.
@@ -17,26 +16,22 @@ fields named in `decides`.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+from pathlib import Path
+from typing import Any, ClassVar, Literal, Self
 
+import numpy as np
+import pyarrow
+from numpy.typing import NDArray
 from pydantic import Field
 
+from ingot.data.engine.shard import Shard
+from ingot.data.engine.work import Work
+from ingot.data.text.texts import Texts
 from ingot.workspace.config import content_hash
 from ingot.workspace.kinds import Kind
 from ingot.workspace.outside import digests, without_paths
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-    from pathlib import Path
-
-    import numpy as np
-    import pyarrow
-    from numpy.typing import NDArray
-
-    from ingot.data.engine.shard import Shard
-    from ingot.data.engine.work import Work
-    from ingot.data.text.texts import Texts
 
 Words = Literal["whitespace", "letters"]
 WORDS = "what a word is: `whitespace` as str.split(), `letters` as runs of \\w"
@@ -59,8 +54,6 @@ class Rule:
         """`2.31 < 3` for a row."""
         if self.values is None:
             return self.limit
-        import numpy as np
-
         value = self.values[row]
         shown = f"{value:.4g}" if isinstance(value, float | np.floating) else f"{value}"
         return f"{shown} {self.limit}".strip()
@@ -86,9 +79,6 @@ def at_most(name: str, values: NDArray[Any], limit: float) -> Rule:
 
 def numbers(columns: pyarrow.Table, name: str) -> NDArray[np.float64]:
     """A column as floats; null becomes nan, which breaks no rule."""
-    import numpy as np
-    import pyarrow
-
     column = columns.column(name).combine_chunks().cast(pyarrow.float64())
     return np.asarray(column.to_numpy(zero_copy_only=False), dtype=np.float64)
 
@@ -209,10 +199,6 @@ class PerText(PerDocument):
     """A step that looks at nothing but the texts."""
 
     def annotate(self, documents: pyarrow.Table) -> dict[str, pyarrow.Array]:
-        import pyarrow
-
-        from ingot.data.text.texts import Texts
-
         columns: dict[str, pyarrow.Array] = {}
         for name, values in self.measure(Texts.of(documents.column("text"))).items():
             columns[name] = values.column() if isinstance(values, Texts) else pyarrow.array(values)
@@ -234,3 +220,20 @@ class AcrossDocuments(Step):
     def annotate(self, shards: Sequence[Shard], work: Work) -> list[Path]:
         """For each shard the path of a Parquet file with the columns of `writes()`, a row for each document that
         `shard.read()` gives, in that order. Written by tasks of `work`."""
+
+
+CACHED_STEPS = 32
+
+_cached: dict[str, Step] = {}
+
+
+def cached_step(step: Step, key: str) -> Step:
+    """The first step with the same key that this process has seen: it has already read its files."""
+    if key not in _cached and len(_cached) >= CACHED_STEPS:
+        _cached.clear()
+    return _cached.setdefault(key, step)
+
+
+def meaning(step: Step) -> str:
+    """A hash of a step with all its options and files: the key of `cached_step`."""
+    return content_hash([step.version, without_paths(step.model_dump(mode="json")), step.files()], 24)

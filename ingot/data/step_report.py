@@ -10,11 +10,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ingot.data.annotate import cached_step, input_key, matching, meaning
+from ingot.data.annotate import input_key, matching
 from ingot.data.engine.shard import Shard
 from ingot.data.engine.store import Done
 from ingot.data.engine.work import Phase
-from ingot.data.step import Report, Step
+from ingot.data.step import Report, Step, cached_step, meaning
 from ingot.workspace.config import content_hash
 
 if TYPE_CHECKING:

@@ -25,26 +25,16 @@ from tests.recipe.options.reads import noted_reads, options_of, other_values
 from tests.slow import first_fast
 
 LISTS = [{"name": "one", "file": "list.txt"}]
-DECON = {"mode": "decon", "texts": ["a question"]}
-OVERLAP = {"texts": ["a question"]}
+DECON = {"texts": ["a question"]}
 
 IDLE: list[tuple[str, dict[str, Any], dict[str, Any], dict[str, Any]]] = [  # step, options, one that is idle, what makes it act
-    *(("decontaminate", OVERLAP, {name: value}, {"mode": "decon"}) for name, value in {
-        "tokens": "ranks.tiktoken", "question_ngram": 6, "answer_ngram": 2, "passage_ngram": 5, "sample_every": 5,
-        "max_misses": 3, "min_eval_tokens": 9, "min_eval_words": 9, "answers": False, "passages": False, "short_answer": 1,
-        "answer_window": 20, "long_answer_window": 20, "passage_window": 20, "passage_misses": 1, "threshold": 0.9,
-        "perfect_until": 25, "threshold_from": 60,
-    }.items()),
-    *(("decontaminate", DECON, {name: value}, {"mode": "overlap"}) for name, value in {
-        "ngram_words": 13, "min_share": 0.5, "min_words": 9, "min_plain_words": 0, "max_common": 9,
-    }.items()),
-    *(("decontaminate", {**DECON, "answers": False}, {name: 7}, {"answers": True}) for name in (
+    *(("decon", {**DECON, "answers": False}, {name: 7}, {"answers": True}) for name in (
         "answer_ngram", "short_answer", "answer_window", "long_answer_window",
     )),
-    *(("decontaminate", {**DECON, "passages": False}, {name: 7}, {"passages": True}) for name in (
+    *(("decon", {**DECON, "passages": False}, {name: 7}, {"passages": True}) for name in (
         "passage_ngram", "passage_window", "passage_misses",
     )),
-    *(("decontaminate", DECON | {f"{each}s": False}, {"against": [{"files": "x", "question": "", each: "f"}]}, {f"{each}s": True})
+    *(("decon", DECON | {f"{each}s": False}, {"against": [{"files": "x", "question": "", each: "f"}]}, {f"{each}s": True})
       for each in ("answer", "passage")),
     ("exact_dedup", {}, {"min_bytes": 9}, {"scope": "line"}),
     ("exact_dedup", {}, {"max_removed": 0.5}, {"scope": "paragraph"}),
@@ -111,9 +101,8 @@ def test_idle_options_of_the_stage_and_its_sources(tmp_path: Path) -> None:
 
 MODES: list[tuple[str, dict[str, Any]]] = [
     ("licence", {}), ("pii", {}),
-    ("decontaminate", {"mode": "decon"}), ("decontaminate", {}), ("decontaminate", {"mode": "decon", "passages": False}),
-    ("decontaminate", {"mode": "decon", "answers": False}), ("decontaminate", {"weights": "corpus"}),
-    ("decontaminate", {"mode": "decon", "weights": "corpus"}),
+    ("decon", {}), ("decontaminate", {}), ("decon", {"passages": False}), ("decon", {"answers": False}),
+    ("decontaminate", {"weights": "corpus"}), ("decon", {"weights": "corpus"}),
     ("bad_words", {}), ("c4", {}), ("code_language", {}), ("code_rules", {}), ("compression_ratio", {}), ("english", {}),
     *(("exact_dedup", {"scope": scope}) for scope in ("document", "paragraph", "line")), ("exact_dedup", {"keep": "best"}),
     *(("extract_html", {"method": method}) for method in ("best", "fast", "precise")),
@@ -158,6 +147,7 @@ def step_of(name: str, options: dict[str, Any], folder: Path) -> Step:
     )
     given: dict[str, dict[str, Any]] = {
         "bad_words": {"file": str(folder / "list.txt")},
+        "decon": {"against": [str(folder / "evals.jsonl")]},
         "decontaminate": {"against": [str(folder / "evals.jsonl")]},
         "safety": {"lists": [{"name": "one", "file": str(folder / "list.txt")}]},
         "semantic_dedup": {"embedding_column": "embedding"},

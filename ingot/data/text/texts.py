@@ -10,13 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
+import pyarrow
 from numpy.typing import NDArray
-
-if TYPE_CHECKING:
-    import pyarrow
 
 
 @dataclass(frozen=True)
@@ -40,8 +37,6 @@ class Texts:
     @classmethod
     def of(cls, column: pyarrow.Array | pyarrow.ChunkedArray | list[str]) -> Texts:
         """The texts of an Arrow column (string or large_string), without a copy where there is one chunk."""
-        import pyarrow
-
         if isinstance(column, list):
             column = pyarrow.array(column, pyarrow.large_string())
         if isinstance(column, pyarrow.ChunkedArray):  # combine_chunks copies even a single chunk
@@ -61,8 +56,6 @@ class Texts:
 
     def column(self) -> pyarrow.LargeStringArray:
         """The texts as an Arrow column; the inverse of `of`."""
-        import pyarrow
-
         offsets = np.ascontiguousarray(self.offsets)
         buffers = [None, pyarrow.py_buffer(offsets), pyarrow.py_buffer(self.data)]
         return pyarrow.Array.from_buffers(pyarrow.large_string(), len(self), buffers)

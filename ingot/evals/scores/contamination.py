@@ -1,9 +1,9 @@
 """Scores on questions that leaked into the raw text, and on those that did not: `gsm8k/accuracy/dirty` and `…/clean`.
 
-A curate stage with a `decontaminate` step reports which eval rows it found in the documents (and removes those documents). Where
-some rows of a suite are among them, each of its metrics is also given for the two parts, with their own errors. What a model
-knows by heart shows as a dirty part that is better than the clean one by more than their errors; rows that were never
-searched for count as clean.
+A curate stage with a step `decontaminate` or `decon` reports which eval rows it found in the documents (and removes those
+documents). Where some rows of a suite are among them, each of its metrics is also given for the two parts, with their own errors.
+What a model knows by heart shows as a dirty part that is better than the clean one by more than their errors; rows that were
+never searched for count as clean.
 
 A row is known by its eval set and its id, as the step names them: folder/file (or the set's own name), and the row's id, else its
 number. A suite asks its rows in order, so the k-th unit of a metric (or the k-th cluster, if a row has several) is the k-th row.
@@ -17,7 +17,7 @@ from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from ingot.data.steps.decontaminate.evals import NAMES
+from ingot.data.contamination.evals import NAMES
 from ingot.evals.bases.file_suite import FileSuite
 from ingot.evals.bases.suite import Measured, Subject, Suite
 from ingot.evals.scores.scores import Metric

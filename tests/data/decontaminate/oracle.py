@@ -9,7 +9,7 @@ import math
 from collections import Counter
 from dataclasses import dataclass
 
-from ingot.data.steps.decontaminate.words import LETTER, WordRule, character_table
+from ingot.data.contamination.words import LETTER, WordRule, character_table
 
 Tokens = list[str]
 EvalParts = tuple[Tokens, Tokens, Tokens]

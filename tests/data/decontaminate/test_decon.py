@@ -14,11 +14,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ingot.data.apply import apply
-from ingot.data.steps.decontaminate import DecontaminateStep
-from ingot.data.steps.decontaminate.decon import adjusted, combined, required
-from ingot.data.steps.decontaminate.decon_index import DeconIndex, build_index
-from ingot.data.steps.decontaminate.decon_scan import EVAL, LEFT, RIGHT, clusters
-from ingot.data.steps.decontaminate.tokens import tokens_of
+from ingot.data.steps.decon import DeconStep
+from ingot.data.steps.decon.index import DeconIndex, build_index
+from ingot.data.steps.decon.score import adjusted, combined, required
+from ingot.data.steps.decon.search import EVAL, LEFT, RIGHT, clusters
+from ingot.data.steps.decon.tokens import tokens_of
 from ingot.data.text.texts import Texts
 from ingot.workspace.errors import DataError
 
@@ -27,13 +27,13 @@ from .oracle import Options, Oracle, word_list
 NAN = float("nan")
 
 
-def config(folder: Path, evals: list[dict[str, str]], **options: Any) -> DecontaminateStep:
+def config(folder: Path, evals: list[dict[str, str]], **options: Any) -> DeconStep:
     path = folder / "evals.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in evals))
-    return DecontaminateStep(mode="decon", against=[str(path)], **options)
+    return DeconStep(against=[str(path)], **options)
 
 
-def one(step: DecontaminateStep, text: str) -> dict[str, Any]:
+def one(step: DeconStep, text: str) -> dict[str, Any]:
     row: dict[str, Any] = apply(step, [text]).to_pylist()[0]
     return row
 
@@ -76,7 +76,7 @@ def test_scores_by_hand(
     ("tokens", "needed"), [(0, 1.0), (20, 1.0), (35, 0.9), (44, 0.84), (50, 0.8), (1000, 0.8)]
 )  # 35 is half of the way from 20 to 50, 44 four fifths
 def test_short_evals_need_more(tokens: int, needed: float) -> None:
-    step = DecontaminateStep(mode="decon", texts=["x"])
+    step = DeconStep(texts=["x"])
     length = np.array([float(tokens)])
     assert required(length, 0.8, step) == pytest.approx(needed)
     assert adjusted(np.array([0.99]), length, step) == pytest.approx(0.99 * 0.8 / needed)
@@ -84,7 +84,7 @@ def test_short_evals_need_more(tokens: int, needed: float) -> None:
 
 
 def test_settings_of_the_olmo_3_web_run() -> None:
-    step = DecontaminateStep(mode="decon", texts=["x"], threshold=0.88, perfect_until=25)
+    step = DeconStep(texts=["x"], threshold=0.88, perfect_until=25)
     assert required(np.array([25.0, 37.5, 50.0]), 0.88, step) == pytest.approx([1, 0.94, 0.88])
     assert step.min_question_share() == pytest.approx((0.88 - 0.3) / 0.7)
 
@@ -175,7 +175,7 @@ def test_thresholds_decide_without_computing_again(tmp_path: Path) -> None:
     assert one(strict, text)["removed_by"] is None
     assert step.annotation_key() != step.model_copy(update={"max_misses": 3}).annotation_key()
     with pytest.raises(ValueError, match=r"threshold 0\.4 is below 0\.51"):
-        DecontaminateStep(mode="decon", texts=["x"], threshold=0.4)
+        DeconStep(texts=["x"], threshold=0.4)
 
 
 def test_what_is_left_out_is_said(tmp_path: Path) -> None:
@@ -184,8 +184,8 @@ def test_what_is_left_out_is_said(tmp_path: Path) -> None:
     short_question = {"question": "who was it", "answer": words("a", 30)}
     step = config(tmp_path, [row, row, {"question": "too short"}, repeated, short_question])
     assert step.say() == [
-        "decontaminate: 27 n-grams of 2 evals; left out 1 duplicates and 2 evals that are too short to be searched for",
-        "decontaminate: 1 questions are shorter than an n-gram and cannot be found",
+        "decon: 27 n-grams of 2 evals; left out 1 duplicates and 2 evals that are too short to be searched for",
+        "decon: 1 questions are shorter than an n-gram and cannot be found",
     ]
     with pytest.raises(DataError, match=r"none of the 1 evals has 20 tokens and 4 different words"):
         config(tmp_path, [{"question": "too short"}]).say()
@@ -228,8 +228,8 @@ def test_equal_to_the_oracle(
         question=size, answer=2, passage=2, every=every, misses=misses, short_answer=1, answer_window=5,
         long_answer_window=9, passage_window=8, passage_misses=1,
     )  # fmt: skip
-    step = DecontaminateStep(
-        mode="decon", texts=["x"], min_eval_tokens=0, min_eval_words=0, question_ngram=size, answer_ngram=2,
+    step = DeconStep(
+        texts=["x"], min_eval_tokens=0, min_eval_words=0, question_ngram=size, answer_ngram=2,
         passage_ngram=2, sample_every=every, max_misses=misses, short_answer=1, answer_window=5,
         long_answer_window=9, passage_window=8, passage_misses=1,
     )  # fmt: skip
@@ -237,19 +237,19 @@ def test_equal_to_the_oracle(
 
 
 def assert_equal(
-    step: DecontaminateStep,
+    step: DeconStep,
     evals: list[tuple[list[str], list[str], list[str]]],
     documents: list[list[str]],
     options: Options,
 ) -> int:
     from unittest.mock import patch
 
-    from ingot.data.steps.decontaminate import decon_index as module
-    from ingot.data.steps.decontaminate.evals import Eval
+    from ingot.data.contamination.evals import Eval
+    from ingot.data.steps.decon import index as module
 
     unique = list(dict.fromkeys((tuple(q), tuple(a), tuple(p)) for q, a, p in evals))
     items = [Eval("s", str(n), " ".join(q), " ".join(a), " ".join(p)) for n, (q, a, p) in enumerate(unique)]
-    with patch.object(module, "evals", lambda _: iter(items)):
+    with patch.object(module, "evals", lambda *_: iter(items)):
         index = build_index(step)
     oracle = Oracle([(list(q), list(a), list(p)) for q, a, p in unique], options)
     found = clusters(tokens_of(Texts.of([" ".join(words) for words in documents]), "words"), index, step)
@@ -263,7 +263,9 @@ def assert_equal(
         mine = found.matches_at[:, 0] == number
         question, answer, passage = found.shares[mine].T
         rows = found.matches_at[mine]
-        score = combined(question, answer, passage, index.ngrams[rows[:, EVAL]], index.answer_tokens[rows[:, EVAL]])
+        score = combined(
+            question, answer, passage, index.question_ngrams[rows[:, EVAL]], index.answer_tokens[rows[:, EVAL]]
+        )
         got = sorted(
             (int(r[EVAL]), int(r[LEFT]), int(r[RIGHT]), q, None if np.isnan(a) else a, None if np.isnan(p) else p, s)
             for r, q, a, p, s in zip(rows, question, answer, passage, score, strict=True)
@@ -299,7 +301,7 @@ def test_real_evals_equal_the_oracle(rows_of: Callable[[str], list[dict[str, Any
         planted = [passage + question + answer, question[:cut], question + page[:20] + answer, changed]
         documents.append(page[:100] + planted[number % 4] + page[100:])
     documents += [word_list(row["question"], "cleaned") for row in rows_of("gsm8k/train.jsonl.gz")[:200]]
-    step = DecontaminateStep(mode="decon", texts=["x"], min_eval_tokens=0, min_eval_words=0)
+    step = DeconStep(texts=["x"], min_eval_tokens=0, min_eval_words=0)
     assert assert_equal(step, evals, documents, Options()) > 100
 
 

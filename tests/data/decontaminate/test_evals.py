@@ -15,10 +15,10 @@ import tiktoken
 from tokenizers import Tokenizer
 
 from ingot.data.apply import apply
-from ingot.data.steps.decontaminate import DecontaminateStep, EvalFiles
-from ingot.data.steps.decontaminate.evals import Eval, eval_texts, evals
-from ingot.data.steps.decontaminate.report import eval_report, lines
-from ingot.data.steps.decontaminate.tokens import PATTERNS, tokens_of
+from ingot.data.contamination.evals import Eval, EvalFiles, eval_texts, evals
+from ingot.data.steps.decon import DeconStep
+from ingot.data.steps.decon.tokens import PATTERNS, tokens_of
+from ingot.data.steps.decontaminate import DecontaminateStep
 from ingot.data.text.texts import Texts
 from ingot.workspace.errors import DataError
 from tests.data.decontaminate.oracle import word_list
@@ -68,7 +68,7 @@ Rows = Callable[[str], list[dict[str, Any]]]
 )
 def test_layouts(tmp_path: Path, row: dict[str, Any], question: str, answer: str, passage: str) -> None:
     (tmp_path / "set.jsonl").write_text(json.dumps(row))
-    (found,) = evals(DecontaminateStep(mode="decon", against=[f"{tmp_path}/set.jsonl"]))
+    (found,) = evals([f"{tmp_path}/set.jsonl"])
     name = f"{tmp_path.name}/set"
     assert found == Eval(name, str(row.get("task_id", 1)), question, answer, passage)
 
@@ -76,13 +76,12 @@ def test_layouts(tmp_path: Path, row: dict[str, Any], question: str, answer: str
 def test_fields_can_be_named(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text('{"stem": "Q", "key": "k7", "reply": "A", "about": "P", "note": "N"}\n')
     source = EvalFiles(files=f"{tmp_path}/a.jsonl", name="mine", question="stem", answer="reply", passage="about")
-    step = DecontaminateStep(mode="decon", against=[source])
-    assert list(evals(step)) == [Eval("mine", "k7", "Q", "A", "P")]
-    assert next(eval_texts(step)).texts == ("Q", "A", "P")
+    assert list(evals([source])) == [Eval("mine", "k7", "Q", "A", "P")]
+    assert next(eval_texts([source], [])).texts == ("Q", "A", "P")
     with pytest.raises(DataError, match=r"row 1: no field reply2\n  fix: name one of stem, key, reply, about, note"):
-        list(evals(step.model_copy(update={"against": [source.model_copy(update={"answer": "reply2"})]})))
+        list(evals([source.model_copy(update={"answer": "reply2"})]))
     with pytest.raises(DataError, match=r"no question among the fields stem, key, reply, about, note"):
-        list(evals(DecontaminateStep(mode="decon", against=[source.files])))
+        list(evals([source.files]))
 
 
 def test_a_changed_eval_file_is_other_work(tmp_path: Path) -> None:
@@ -98,7 +97,7 @@ def test_every_set_of_the_real_data_has_questions(shared_data: Path, rows_of: Ro
     """Each file gives as many evals as it has rows, nearly all of them with an answer."""
     folders = ("aqua", "bbh/bbh.jsonl.gz", "cruxeval", "hellaswag", "humaneval", "math", "mbpp", "mmlu", "truthfulqa")
     for folder in (*folders, "core_icl/arc_easy.jsonl.gz", "core_icl/winogrande.jsonl.gz"):
-        found = list(islice(evals(DecontaminateStep(mode="decon", against=[str(shared_data / folder)])), 2000))
+        found = list(islice(evals([str(shared_data / folder)]), 2000))
         assert all(item.question for item in found)
         assert sum(bool(item.answer) for item in found) > 0.99 * len(found)
 
@@ -149,7 +148,7 @@ def test_decon_finds_the_same_with_cl100k(shared_data: Path, rows_of: Rows) -> N
     ]
     against = [str(shared_data / "gsm8k" / "test_dev.jsonl.gz")]
     for tokens in ("words", str(shared_data / "tokenizers" / "cl100k_base.tiktoken.gz")):
-        step = DecontaminateStep(mode="decon", against=against, tokens=tokens)
+        step = DeconStep(against=against, tokens=tokens)
         table = apply(step, [*planted, *pages])
         assert [name is not None for name in table["removed_by"].to_pylist()] == [True] * 40 + [False] * 80
         assert table["contamination_eval"].to_pylist()[:40] == [str(number + 1) for number in range(40)]
@@ -188,10 +187,10 @@ def test_the_report(tmp_path: Path) -> None:
     (tmp_path / "one.jsonl").write_text("".join(json.dumps(row) + "\n" for row in one))
     (tmp_path / "two.jsonl").write_text(json.dumps({"question": numbered("qux")}) + '\n{"question": "too short"}\n')
     documents = [f"Before. {numbered('foo')} After.", "nothing to see", numbered("bar"), numbered("foo")]
-    for mode in ("overlap", "decon"):
-        step = DecontaminateStep(mode=mode, against=[str(tmp_path)])
+    for step in (DecontaminateStep(against=[str(tmp_path)]), DeconStep(against=[str(tmp_path)])):
         table = apply(step, documents)
-        report = eval_report(step, [table.slice(0, 2), table.slice(2)])
+        found = step.report([table.slice(0, 2), table.slice(2)])
+        report, shown = found.content, found.lines
         assert (report["documents"], report["removed"]) == (4, 3)
         first, second = (report["sets"][f"{tmp_path.name}/{name}"] for name in ("one", "two"))
         assert {key: first[key] for key in ("evals", "searched", "found", "documents")} == {
@@ -203,6 +202,5 @@ def test_the_report(tmp_path: Path) -> None:
         assert first["examples"][0]["text"].startswith("fooa foob fooc")
         assert first["examples"][0]["eval_text"] == numbered("foo")
         assert (second["evals"], second["searched"], second["found"], second["examples"]) == (2, 1, 0, [])
-        shown = lines(report)
         assert shown[0] == "3 of 4 documents hold an eval"
         assert shown[2].split() == [f"{tmp_path.name}/one", "3", "3", "2", "66.7%", "3"]

@@ -16,9 +16,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ingot.data.apply import apply
+from ingot.data.contamination.words import word_spans, words_of
 from ingot.data.steps.decontaminate import DecontaminateStep
-from ingot.data.steps.decontaminate.overlap import build_index, hits_of
-from ingot.data.steps.decontaminate.words import word_spans, words_of
+from ingot.data.steps.decontaminate.overlap import hits_of
 from ingot.data.text.texts import Texts
 from ingot.workspace.errors import DataError
 from tests.data.decontaminate.oracle import word_list
@@ -207,11 +207,11 @@ def test_gsm8k(
 
 @given(st.lists(st.sampled_from("abc"), max_size=25), st.lists(st.sampled_from("abc"), min_size=2, max_size=8))
 def test_hits_equal_brute_force(words: list[str], prompt: list[str]) -> None:
-    config = DecontaminateStep(texts=[" ".join(prompt)], ngram_words=3, min_words=2, min_plain_words=0)
+    step = DecontaminateStep(texts=[" ".join(prompt)], ngram_words=3, min_words=2, min_plain_words=0)
     size = min(3, len(prompt))
     wanted = {tuple(prompt[k : k + size]) for k in range(len(prompt) - size + 1)}
     expected = [k for k in range(len(words) - size + 1) if tuple(words[k : k + size]) in wanted]
-    assert hits_of(build_index(config), Texts.of([" ".join(words)])).positions.tolist() == expected
+    assert hits_of(step.index, Texts.of([" ".join(words)])).positions.tolist() == expected
 
 
 @given(st.lists(st.text(alphabet="aBé ß\n_.,“7²Ω中𝒳😀-", max_size=30), max_size=5))

@@ -13,11 +13,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ingot.data.contamination.evals import evals
 from ingot.data.read.config import FilesSource
 from ingot.data.read.delimited import parsed_rows, table_form, table_rows
 from ingot.data.steps.classify.labelled import read_labelled
-from ingot.data.steps.decontaminate import DecontaminateStep
-from ingot.data.steps.decontaminate.evals import evals
 from ingot.envs.rows import read_rows
 from ingot.post.data.conversations.conversation_file import Reading, read_row
 from ingot.tokens.compare import read_texts
@@ -118,8 +117,7 @@ def test_rows_of_conversations_pairs_and_evals(tmp_path: Path, name: str) -> Non
     assert [place for place, _ in read_rows(str(path))] == [f"{path}:{line}" for line in (2, 4, 5)]
     assert list(read_labelled(path, "text", "label")) == [(row["text"], row["label"]) for row in ROWS]
     assert [text for _, text in read_texts([path], None, 10**9)] == [row["text"] for row in ROWS]
-    step = DecontaminateStep.model_validate({"step": "decontaminate", "mode": "decon", "against": [str(path)]})
-    assert [each.question for each in evals(step)] == [row["text"] for row in ROWS]
+    assert [each.question for each in evals([str(path)])] == [row["text"] for row in ROWS]
 
 
 def test_a_conversation_file(tmp_path: Path) -> None:

@@ -10,8 +10,7 @@ from typing import ClassVar
 import pytest
 
 from ingot.data.apply import apply
-from ingot.data.steps.decontaminate import DecontaminateStep
-from ingot.data.steps.decontaminate.report import eval_report
+from ingot.data.steps.decon import DeconStep
 from ingot.evals.bases.file_suite import FileSuite
 from ingot.evals.bases.suite import Measured, Subject
 from ingot.evals.scores.contamination import leaked_rows, parts_of, with_parts
@@ -42,9 +41,9 @@ def test_the_parts_of_real_questions_that_leaked(shared_data: Path, tmp_path: Pa
     rows = suite.rows(subject)
     documents = [f"Homework. {rows[number][1]['question']} {rows[number][1]['answer']}" for number in LEAKED]
     documents.append("Nothing of a quiz is in here, only a sentence about the weather of the last week.")
-    step = DecontaminateStep(mode="decon", against=[str(shared_data / "gsm8k/test_dev.jsonl.gz")])
-    report = eval_report(step, [apply(step, documents)])
-    (tmp_path / "decontaminate.json").write_text(json.dumps(report))
+    step = DeconStep(against=[str(shared_data / "gsm8k/test_dev.jsonl.gz")])
+    report = step.report([apply(step, documents)]).content
+    (tmp_path / "decon.json").write_text(json.dumps(report))
     (tmp_path / "funnel.json").write_text("[]")  # what else lies there
     leaked = leaked_rows(tmp_path)
     assert {name: len(ids) for name, ids in leaked.items() if ids} == {"gsm8k/test_dev": len(LEAKED)}

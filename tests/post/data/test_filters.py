@@ -221,7 +221,7 @@ def test_the_stage_counts_and_shows_what_it_drops(
     steps = [
         {"step": "exact_dedup"},
         {"step": "near_dedup", "min_jaccard": 0.5, "bands": 30, "rows": 3},
-        {"step": "decontaminate", "against": [str(evals)], "mode": "overlap"},
+        {"step": "decontaminate", "against": [str(evals)]},
     ]
     config = SftConfig.model_validate(
         {

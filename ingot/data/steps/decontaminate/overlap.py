@@ -1,4 +1,4 @@
-"""Decontamination by shared word n-grams, as GPT-3, datatrove and Marin do it.
+"""Finds which share of an eval's word n-grams a document has.
 
     share(document, text) = sum of weights of the text's n-grams in the document / sum over all its n-grams
 
@@ -11,35 +11,28 @@ A text is a string of an eval: its question, a choice, its passage. A document g
 - N-grams in more than `max_common` documents are boilerplate and left out. This, and weights by rarity in the
   documents, needs a first pass that counts (counting.py).
 
-Papers: Brown et al. 2020 (GPT-3), appendix C. A search that cannot find anything is an error, not a quiet zero.
+A search that cannot find anything is an error, not a quiet zero.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pyarrow
 from numpy.typing import NDArray
 
-from ingot.data.engine.shard import write_columns
+from ingot.data.contamination.counting import Counts, corpus_weights
+from ingot.data.contamination.evals import EvalTexts
+from ingot.data.contamination.matches import MOST_MATCHES, Found, columns, joined
+from ingot.data.contamination.ngrams import Hits, NgramSet, all_windows, ngram_set, scan
+from ingot.data.contamination.words import word_spans, words_of
 from ingot.data.native import loop
-from ingot.data.step import Rule
-from ingot.data.steps.decontaminate.counting import MATCHES, ShardItem, corpus_weights, load_counts, save_counts
-from ingot.data.steps.decontaminate.evals import eval_texts
-from ingot.data.steps.decontaminate.matches import MOST_MATCHES, Found, columns, joined, rule
-from ingot.data.steps.decontaminate.ngrams import Hits, NgramSet, all_windows, ngram_set, scan
-from ingot.data.steps.decontaminate.words import word_spans, words_of
 from ingot.data.text.texts import Texts
 from ingot.workspace.errors import DataError
-
-if TYPE_CHECKING:
-    import pyarrow
-
-    from ingot.data.steps.decontaminate import DecontaminateStep
 
 
 @dataclass(frozen=True)
@@ -55,7 +48,7 @@ class OverlapIndex:
         """What will be searched for, and what cannot be."""
         searched, missing = int(self.searched.sum()), int((~self.searched).sum())
         ngrams = f"{len(self.ngrams):,} n-grams of {searched:,} evals"
-        return [f"decontaminate: {ngrams}; {missing:,} evals are too short to be searched for"]
+        return [f"{ngrams}; {missing:,} evals are too short to be searched for"]
 
     def sizes(self) -> dict[str, tuple[int, int]]:
         """By eval set: its evals, and how many of them are searched for."""
@@ -72,12 +65,12 @@ class Weights:
     texts: NDArray[np.float64]
 
 
-def build_index(config: DecontaminateStep) -> OverlapIndex:
-    """Read the evals and collect their n-grams."""
+def build_index(found: Iterable[EvalTexts], ngram_words: int, min_words: int, min_plain_words: int) -> OverlapIndex:
+    """Collect the n-grams of the evals."""
     names: list[tuple[str, str]] = []
     texts: list[str] = []
     owners: list[int] = []
-    for item in eval_texts(config):
+    for item in found:
         texts += item.texts
         owners += [len(names)] * len(item.texts)
         names.append((item.set, item.id))
@@ -86,17 +79,17 @@ def build_index(config: DecontaminateStep) -> OverlapIndex:
     lengths = np.diff(words.offsets)
     longest = np.zeros(len(names), np.int64)
     np.maximum.at(longest, owner, lengths)
-    searched_whole = (lengths == longest[owner]) & (lengths >= config.min_words)
-    sizes = np.where(searched_whole, np.minimum(config.ngram_words, lengths), config.ngram_words)
+    searched_whole = (lengths == longest[owner]) & (lengths >= min_words)
+    sizes = np.where(searched_whole, np.minimum(ngram_words, lengths), ngram_words)
     values, text_of, starts = all_windows(words.hashes, words.offsets, sizes)
     plain = np.concatenate([[0], np.cumsum(words.plain, dtype=np.int64)])
-    usable = plain[starts + sizes[text_of]] - plain[starts] >= config.min_plain_words
+    usable = plain[starts + sizes[text_of]] - plain[starts] >= min_plain_words
     values, text_of = values[usable], text_of[usable]
     searched = np.zeros(len(names), bool)
     searched[owner[text_of]] = True
     if not searched.any():
         raise DataError(
-            f"none of the {len(names):,} evals has {config.min_words} words, {config.min_plain_words} of them of "
+            f"none of the {len(names):,} evals has {min_words} words, {min_plain_words} of them of "
             "letters: nothing can be found",
             place="decontaminate",
             fix="give longer eval texts, or lower min_words and min_plain_words",
@@ -104,15 +97,13 @@ def build_index(config: DecontaminateStep) -> OverlapIndex:
     return OverlapIndex(names, owner, ngram_set(values, text_of, sizes[text_of]), searched)
 
 
-def ngram_weights(index: OverlapIndex, config: DecontaminateStep, counts: Sequence[Path]) -> Weights:
-    """The weights of the config, from the counts of the first pass where it needs them."""
+def ngram_weights(index: OverlapIndex, counts: Counts | None, *, by_rarity: bool, max_common: int | None) -> Weights:
+    """What n-grams count: by how rare they are, if asked; nothing, if more than `max_common` documents have them."""
     weights = np.ones(len(index.ngrams))
-    if counts:
-        counted = load_counts(counts, len(index.ngrams))
-        if config.weights == "corpus":
-            weights = corpus_weights(len(index.evals), index.ngrams.frequencies(), counted)
-        if config.max_common is not None:
-            weights[counted.frequencies > config.max_common] = 0
+    if counts is not None and by_rarity:
+        weights = corpus_weights(len(index.evals), index.ngrams.frequencies(), counts)
+    if counts is not None and max_common is not None:
+        weights[counts.frequencies > max_common] = 0
     by_pair = np.repeat(weights, index.ngrams.frequencies())
     totals = np.bincount(index.ngrams.evals, by_pair, minlength=len(index.evals))
     return Weights(weights, totals.astype(np.float64))
@@ -135,11 +126,8 @@ def _shares(ids, weights, starts, owners, totals, sums, touched) -> Any:  # type
     return count
 
 
-def annotate(
-    index: OverlapIndex, config: DecontaminateStep, texts: Texts, counts: Sequence[Path] = ()
-) -> dict[str, pyarrow.Array]:
-    """The columns of the step for these texts; `counts`: of the first pass, if there was one."""
-    weights = ngram_weights(index, config, counts)
+def match_texts(index: OverlapIndex, weights: Weights, texts: Texts) -> dict[str, pyarrow.Array]:
+    """The columns of the step for these texts."""
     hits = hits_of(index, texts)
     hits = hits.of(weights.ngrams[hits.ids] > 0)
     sums, touched = np.zeros(len(index.evals)), np.empty(len(index.evals), np.int64)
@@ -175,35 +163,3 @@ def hits_of(index: OverlapIndex, texts: Texts) -> Hits:
     """Every n-gram of the evals in these texts."""
     words = words_of(texts, "letters")
     return scan(words.hashes, words.offsets, index.ngrams)
-
-
-def decide(config: DecontaminateStep, table: pyarrow.Table) -> list[Rule]:
-    """Documents that share enough with an eval."""
-    hits = table.column("contamination_hits").fill_null(0).to_numpy()
-    shares = table.column("contamination").to_numpy()
-    broken = (hits > 0) & (shares >= config.min_share)
-    rows = np.flatnonzero(broken)
-    names = ("contamination_text", "contamination_set", "contamination_eval")
-    reasons = {}
-    for row, text, name, number in zip(
-        rows.tolist(), *(table.column(n).take(rows).to_pylist() for n in names), strict=True
-    ):
-        more = f" and {hits[row] - 1} more n-grams" if hits[row] > 1 else ""
-        share = f" ({shares[row]:.0%} of it)" if config.min_share else ""
-        reasons[row] = f"“{' '.join(text.split())}”{more} of {name}:{number}{share}"
-    return [rule(table, broken, reasons)]
-
-
-def count_shard(folder: Path, item: ShardItem, config: DecontaminateStep) -> dict[str, Any]:
-    """In how many documents of a shard each n-gram of the evals is."""
-    texts = item.texts()
-    hits = hits_of(item.index(config), texts)
-    save_counts(folder, hits.documents, hits.ids, len(texts))
-    return {"documents": len(texts), "hits": len(hits)}
-
-
-def match_shard(folder: Path, item: ShardItem, config: DecontaminateStep) -> dict[str, Any]:
-    """The columns of a shard, with the weights that the counts of all shards give."""
-    texts = item.texts()
-    write_columns(folder / MATCHES, annotate(item.index(config), config, texts, item.counts))
-    return {"documents": len(texts)}

@@ -12,23 +12,17 @@ Invariant: counts are sums over shards, so they do not depend on how the documen
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence, Sized
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ingot.data.annotate import cached_step
 from ingot.data.engine.shard import Shard
 from ingot.data.engine.store import Done
-from ingot.data.engine.work import Work
 from ingot.data.text.texts import Texts
 from ingot.workspace.config import content_hash
-
-if TYPE_CHECKING:
-    from ingot.data.steps.decontaminate import DecontaminateStep
 
 COUNTS, MATCHES = "counts.npz", "matches.parquet"
 
@@ -46,12 +40,6 @@ class ShardItem:
     def bytes(self) -> int:
         return self.shard.bytes
 
-    def index(self, step: DecontaminateStep) -> Any:
-        """The index of the evals; a process builds it once, not for every shard."""
-        cached = cached_step(step, self.meaning)
-        assert isinstance(cached, type(step))
-        return cached.index
-
     def texts(self) -> Texts:
         """The texts of the shard."""
         return Texts.of(self.shard.read(["text"]).column("text"))
@@ -65,33 +53,11 @@ class Counts:
     frequencies: NDArray[np.int64]
 
 
-def shard_items(shards: Sequence[Shard], config: DecontaminateStep, counted: Sequence[Done] = ()) -> list[ShardItem]:
-    """An item for each shard, keyed by its content, the eval files and the counts."""
-    meaning = config.annotation_key()
+def shard_items(shards: Sequence[Shard], meaning: str, counted: Sequence[Done] = ()) -> list[ShardItem]:
+    """An item for each shard, keyed by its content, the eval files (`meaning`) and the counts."""
     counts = tuple(done.file(COUNTS) for done in counted)
     base = [meaning, [done.key for done in counted]]
     return [ShardItem(shard, content_hash([*base, shard.key], 24), meaning, counts) for shard in shards]
-
-
-def without_thresholds(config: DecontaminateStep) -> DecontaminateStep:
-    """The config with default thresholds: what tasks are keyed by, so that another threshold computes nothing again."""
-    fields = type(config).model_fields
-    return config.model_copy(update={name: fields[name].default for name in config.decides})
-
-
-def count_and_match(
-    shards: Sequence[Shard],
-    work: Work,
-    config: DecontaminateStep,
-    count: Callable[[Path, Any, Any], dict[str, Any]],
-    match: Callable[[Path, Any, Any], dict[str, Any]],
-    version: int,
-) -> list[Path]:
-    """The two passes of a step that needs counts: `count` on every shard, then `match` on every shard."""
-    options = without_thresholds(config)
-    counted = work.run("decontaminate-count", count, shard_items(shards, config), options, version=version)
-    items = shard_items(shards, config, counted)
-    return [done.file(MATCHES) for done in work.run("decontaminate-match", match, items, options, version=version)]
 
 
 def save_counts(folder: Path, documents: NDArray[np.int64], ids: NDArray[np.int64], total: int) -> None:
@@ -101,9 +67,9 @@ def save_counts(folder: Path, documents: NDArray[np.int64], ids: NDArray[np.int6
     np.savez(folder / COUNTS, ids=found, frequencies=frequencies, documents=np.int64(total))
 
 
-def load_counts(paths: Sequence[Path], ngrams: int) -> Counts:
+def load_counts(paths: Sequence[Path], ngrams: Sized) -> Counts:
     """The counts of all shards together."""
-    frequencies = np.zeros(ngrams, np.int64)
+    frequencies = np.zeros(len(ngrams), np.int64)
     documents = 0
     for path in paths:
         with np.load(path) as part:

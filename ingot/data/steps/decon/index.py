@@ -11,20 +11,18 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ingot.data.steps.decontaminate.counting import Counts, corpus_weights
-from ingot.data.steps.decontaminate.evals import Eval, evals
-from ingot.data.steps.decontaminate.ngrams import NgramSet, all_windows, ngram_set, unique_pairs
-from ingot.data.steps.decontaminate.tokens import Tokens, is_space, tokens_of
+from ingot.data.contamination.counting import Counts, corpus_weights
+from ingot.data.contamination.evals import Eval, evals
+from ingot.data.contamination.ngrams import NgramSet, all_windows, ngram_set, unique_pairs
+from ingot.data.steps.decon.options import DeconOptions
+from ingot.data.steps.decon.tokens import Tokens, is_space, tokens_of
 from ingot.data.text.texts import Texts
 from ingot.workspace.errors import DataError
-
-if TYPE_CHECKING:
-    from ingot.data.steps.decontaminate import DecontaminateStep
 
 HOT = 2000
 
@@ -73,12 +71,12 @@ class DeconIndex:
     """Everything that the scan needs."""
 
     names: list[tuple[str, str]]  # set and id of each eval
-    grams: NgramSet
+    ngrams: NgramSet  # of the questions
     questions: Questions
     answers: EvalPart
     passages: EvalPart
     short: ShortAnswers
-    ngrams: Ints  # different n-grams of the question, by eval
+    question_ngrams: Ints  # different n-grams of the question, by eval
     answer_tokens: Ints  # different tokens of the answer, by eval; 0: it has none
     duplicates: int  # evals that were left out because there is an equal one in their set
     too_short: Counter[str]  # and because they are too short, by set
@@ -86,14 +84,10 @@ class DeconIndex:
 
     def say(self) -> list[str]:
         """What will be searched for, and what cannot be."""
-        lines = [
-            f"decontaminate: {len(self.grams):,} n-grams of {len(self.names):,} evals; left out {self.duplicates:,}"
-        ]
+        lines = [f"{len(self.ngrams):,} n-grams of {len(self.names):,} evals; left out {self.duplicates:,}"]
         lines[0] += f" duplicates and {self.too_short.total():,} evals that are too short to be searched for"
         if self.unreachable:
-            lines.append(
-                f"decontaminate: {self.unreachable:,} questions are shorter than an n-gram and cannot be found"
-            )
+            lines.append(f"{self.unreachable:,} questions are shorter than an n-gram and cannot be found")
         return lines
 
     def sizes(self) -> dict[str, tuple[int, int]]:
@@ -103,13 +97,13 @@ class DeconIndex:
 
     def weighted(self, counts: Counts) -> DeconIndex:
         """The index with n-grams of questions weighed by how rare they are among evals and documents together."""
-        idf = corpus_weights(len(self.names), self.grams.frequencies(), counts)
+        idf = corpus_weights(len(self.names), self.ngrams.frequencies(), counts)
         return replace(self, questions=with_weights(self.questions, idf))
 
 
-def build_index(config: DecontaminateStep) -> DeconIndex:
+def build_index(config: DeconOptions) -> DeconIndex:
     """Read the evals, leave out what is not searched for, and index the rest."""
-    read = list(evals(config))
+    read = list(evals(config.against, config.texts))
     different = list({(item.set, item.question, item.answer, item.passage): item for item in reversed(read)}.values())
     different.reverse()
     different = [stripped(item, config) for item in different]
@@ -119,7 +113,7 @@ def build_index(config: DecontaminateStep) -> DeconIndex:
         raise DataError(
             f"none of the {len(read):,} evals has {config.min_eval_tokens} tokens and {config.min_eval_words} different "
             "words: nothing can be found",
-            place="decontaminate",
+            place="decon",
             fix="give longer evals, or lower min_eval_tokens and min_eval_words",
         )
     questions, answers, passages = (
@@ -133,12 +127,12 @@ def build_index(config: DecontaminateStep) -> DeconIndex:
     answer_lengths = np.diff(answers.offsets)
     return DeconIndex(
         names=[(item.set, item.id) for item in chosen],
-        grams=grams,
+        ngrams=grams,
         questions=question_tables(grams, config.question_ngram, lengths),
         answers=part_tables(answers, config.answer_ngram, answer_lengths > config.short_answer),
         passages=part_tables(passages, config.passage_ngram, np.ones(len(chosen), bool)),
         short=short_answers(questions, answers, passages),
-        ngrams=np.bincount(grams.evals, minlength=len(chosen)),
+        question_ngrams=np.bincount(grams.evals, minlength=len(chosen)),
         answer_tokens=different_values(answers),
         duplicates=len(read) - len(different),
         too_short=Counter(item.set for item, keep in zip(different, enough, strict=True) if not keep),
@@ -146,12 +140,12 @@ def build_index(config: DecontaminateStep) -> DeconIndex:
     )
 
 
-def stripped(item: Eval, config: DecontaminateStep) -> Eval:
+def stripped(item: Eval, config: DeconOptions) -> Eval:
     """The eval without the parts that are not asked for."""
     return replace(item, answer=item.answer if config.answers else "", passage=item.passage if config.passages else "")
 
 
-def long_enough(items: list[Eval], config: DecontaminateStep) -> NDArray[np.bool_]:
+def long_enough(items: list[Eval], config: DeconOptions) -> NDArray[np.bool_]:
     """Which evals have a question and enough tokens and different words in all parts together."""
     together = tokens_of(Texts.of([f"{e.passage} {e.question} {e.answer}" for e in items]), config.tokens)
     owners = np.repeat(np.arange(len(items)), np.diff(together.offsets))

@@ -20,19 +20,16 @@ Invariant: equal to the plain Python of tests/data/decontaminate/oracle.py on ev
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ingot.data.contamination.ngrams import find, window_hash
 from ingot.data.native import kernel, loop
-from ingot.data.steps.decontaminate import STORED_QUESTION_SHARE
-from ingot.data.steps.decontaminate.decon_index import DeconIndex, Ints
-from ingot.data.steps.decontaminate.ngrams import find, window_hash
-from ingot.data.steps.decontaminate.tokens import Tokens
-
-if TYPE_CHECKING:
-    from ingot.data.steps.decontaminate import DecontaminateStep
+from ingot.data.steps.decon.index import DeconIndex, Ints
+from ingot.data.steps.decon.options import STORED_QUESTION_SHARE, DeconOptions
+from ingot.data.steps.decon.tokens import Tokens
 
 # columns of what the scan writes for each match
 DOCUMENT, EVAL, LEFT, RIGHT, MATCHED, ANSWER_START, ANSWER_END, PASSAGE_START, PASSAGE_END, COLUMNS = range(10)
@@ -269,7 +266,7 @@ class Clusters:
         return len(self.matches_at)
 
 
-def clusters(tokens: Tokens, index: DeconIndex, config: DecontaminateStep) -> Clusters:
+def clusters(tokens: Tokens, index: DeconIndex, config: DeconOptions) -> Clusters:
     """Every match with a question share that is worth storing."""
     options = np.array(
         [

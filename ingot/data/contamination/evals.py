@@ -1,6 +1,6 @@
 """Reads eval files: the set of each item, its question, answer and passage.
 
-A file is a row an eval (jsonl, csv and tsv, also .gz and .zst; parquet) or one text (everything else). `overlap`
+A file is a row an eval (jsonl, csv and tsv, also .gz and .zst; parquet) or one text (everything else). `decontaminate`
 takes every string of a row. `decon` needs to know the question: named in the config, or guessed from the names of the
 fields, in the order of the lists below. A choice among several (choices, options, endings, …) with the number or
 letter of the right one gives the text of the right one as the answer. `Passage: … Question: … Answer:` around a
@@ -13,22 +13,23 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence, Sized
 from dataclasses import dataclass
 from glob import has_magic
 from hashlib import sha256
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
+
+import pyarrow.parquet
+from fsspec import AbstractFileSystem
+from fsspec.core import url_to_fs
+from pydantic import Field
 
 from ingot.data.read.delimited import table_form, table_rows
 from ingot.data.read.problem import Unreadable
 from ingot.data.read.streams import whole, whole_lines
+from ingot.workspace.config import Config
 from ingot.workspace.errors import DataError
-
-if TYPE_CHECKING:
-    from fsspec import AbstractFileSystem
-
-    from ingot.data.steps.decontaminate import DecontaminateStep, EvalFiles
 
 HOLE = re.compile(r"\{[^{}\s]*\}")
 
@@ -54,6 +55,33 @@ CHOICES = ("choices", "options", "endings", "context_options")
 RIGHT = ("answer", "gold", "label", "correct", "answerKey")
 
 
+class EvalFiles(Config):
+    """Eval files whose fields are named; a plain path in `against` guesses them."""
+
+    files: str = Field(description="path or glob: jsonl(.gz, .zst), parquet, csv, txt, md")
+    name: str = Field(default="", description="name of the eval set in reports (empty: folder/file)")
+    question: str = Field(description="field with the question or prompt")
+    answer: str = Field(default="", description="field with the answer (empty: none)")
+    passage: str = Field(default="", description="field with the text that the question is about (empty: none)")
+
+
+Against = Sequence[str | EvalFiles]
+
+
+class EvalIndex(Protocol):
+    """The evals of a step as it searches for them."""
+
+    @property
+    def ngrams(self) -> Sized:
+        """Their different n-grams."""
+
+    def say(self) -> list[str]:
+        """What will be searched for, and what cannot be."""
+
+    def sizes(self) -> dict[str, tuple[int, int]]:
+        """By eval set: its evals, and how many of them are searched for."""
+
+
 @dataclass(frozen=True)
 class Eval:
     """One item of an eval set."""
@@ -67,7 +95,7 @@ class Eval:
 
 @dataclass(frozen=True)
 class EvalTexts:
-    """One item of an eval set as its strings, for the overlap mode."""
+    """One item of an eval set as its strings, for `decontaminate`."""
 
     set: str
     id: str
@@ -85,11 +113,11 @@ class EvalRow:
     place: str
 
 
-def eval_texts(config: DecontaminateStep) -> Iterator[EvalTexts]:
+def eval_texts(against: Against, templates: Sequence[str]) -> Iterator[EvalTexts]:
     """Every eval as the strings to search for."""
-    for name, parts in template_parts(config):
+    for name, parts in template_parts(templates):
         yield from (EvalTexts("texts", name, (part,)) for part in parts)
-    for row in eval_rows(config):
+    for row in eval_rows(against):
         if row.fields is None:
             yield EvalTexts(row.set, row.id, tuple(strings(row.value)))
         else:
@@ -98,22 +126,22 @@ def eval_texts(config: DecontaminateStep) -> Iterator[EvalTexts]:
             yield EvalTexts(row.set, row.id, tuple(text for text in texts if text))
 
 
-def evals(config: DecontaminateStep) -> Iterator[Eval]:
+def evals(against: Against, templates: Sequence[str] = ()) -> Iterator[Eval]:
     """Every eval with its question, answer and passage."""
-    for name, parts in template_parts(config):
+    for name, parts in template_parts(templates):
         yield from (Eval("texts", name, part) for part in parts)
-    yield from map(question_answer_passage, eval_rows(config))
+    yield from map(question_answer_passage, eval_rows(against))
 
 
-def template_parts(config: DecontaminateStep) -> Iterator[tuple[str, tuple[str, ...]]]:
+def template_parts(templates: Sequence[str]) -> Iterator[tuple[str, tuple[str, ...]]]:
     """The fixed parts of each prompt written in the config, with its number."""
-    for number, template in enumerate(config.texts, start=1):
+    for number, template in enumerate(templates, start=1):
         yield str(number), tuple(part for part in HOLE.split(template) if part.strip())
 
 
-def eval_rows(config: DecontaminateStep) -> Iterator[EvalRow]:
+def eval_rows(against: Against) -> Iterator[EvalRow]:
     """Every row of every eval file, in the order of the config, files sorted."""
-    for source in config.against:
+    for source in against:
         fields = None if isinstance(source, str) else source
         for system, path in matching_files(source if isinstance(source, str) else source.files):
             pure = PurePosixPath(path)
@@ -132,8 +160,6 @@ def eval_rows(config: DecontaminateStep) -> Iterator[EvalRow]:
 
 def matching_files(pattern: str) -> list[tuple[AbstractFileSystem, str]]:
     """The files that match a path, URL or glob, sorted; a folder means everything below it. None is an error."""
-    from fsspec.core import url_to_fs
-
     system, path = url_to_fs(str(Path(pattern).expanduser()) if "://" not in pattern else pattern)
     if has_magic(path):
         paths = [found for found in system.glob(path) if system.isfile(found)]
@@ -154,8 +180,6 @@ def file_rows(system: AbstractFileSystem, path: str) -> Iterator[tuple[int, Any]
     """Number (from 1) and value of every row; a file that has no rows is one text."""
     lower = path.lower()
     if lower.endswith(".parquet"):
-        import pyarrow.parquet
-
         with system.open(path, "rb") as file:
             yield from enumerate(pyarrow.parquet.read_table(file).to_pylist(), start=1)
         return
@@ -259,12 +283,9 @@ def text_of(value: Any) -> str:
     return ""
 
 
-def file_fingerprints(config: DecontaminateStep) -> dict[str, str]:
-    """The content hash of every file that the step reads."""
+def file_fingerprints(patterns: Sequence[str]) -> dict[str, str]:
+    """The content hash of every file that matches."""
     found = {}
-    patterns = [source if isinstance(source, str) else source.files for source in config.against]
-    if config.mode == "decon" and config.tokens != "words":
-        patterns.append(config.tokens)
     for pattern in patterns:
         for system, path in matching_files(pattern):
             with system.open(path, "rb") as file:

@@ -6,37 +6,42 @@ good news together with that number. The ids of those found let evaluations scor
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 import numpy as np
+import pyarrow
+from numpy.typing import NDArray
 
-from ingot.data.steps.decontaminate.decon import guilty_matches
-from ingot.data.steps.decontaminate.evals import eval_texts
-from ingot.data.steps.decontaminate.matches import flat_matches
-
-if TYPE_CHECKING:
-    import pyarrow
-
-    from ingot.data.steps.decontaminate import DecontaminateStep
+from ingot.data.contamination.evals import Against, EvalIndex, eval_texts
 
 EXAMPLES = 3  # by set
 SHOWN = 600  # characters of an eval
 TEXTS = 1000  # evals whose texts are in the report
 
 
-def eval_report(step: DecontaminateStep, tables: Iterable[pyarrow.Table]) -> dict[str, Any]:
-    """The report on documents that the step has annotated; `tables` have id and the step's columns."""
-    sizes = step.index.sizes()
+Found = tuple[NDArray[np.bool_], dict[int, list[dict[str, Any]]]]
+
+
+def eval_report(
+    index: EvalIndex,
+    tables: Iterable[pyarrow.Table],
+    found_in: Callable[[pyarrow.Table], Found],
+    against: Against,
+    templates: Sequence[str],
+) -> dict[str, Any]:
+    """The report on documents that a step has annotated; `tables` have id and the step's columns, `found_in` says which
+    of them go, and the matches for which they do."""
+    sizes = index.sizes()
     documents = flagged = 0
     by_set: dict[str, dict[str, Any]] = {}
     for name, (evals, searched) in sizes.items():
         by_set[name] = {"evals": evals, "searched": searched, "found": set(), "documents": 0, "examples": []}
     for table in tables:
         documents += len(table)
-        [rule] = step.decide(table)
-        flagged += int(rule.broken.sum())
-        for row, matches in matches_of(step, table, rule.broken).items():
+        broken, found = found_in(table)
+        flagged += int(broken.sum())
+        for row, matches in found.items():
             for name in {match["set"] for match in matches}:
                 entry, own = by_set[name], [match for match in matches if match["set"] == name]
                 entry["documents"] += 1
@@ -47,7 +52,7 @@ def eval_report(step: DecontaminateStep, tables: Iterable[pyarrow.Table]) -> dic
                     "text": table["contamination_text"][row].as_py(),
                 }
                 entry["examples"] = sorted([*entry["examples"], example], key=worst_last)[:EXAMPLES]
-    texts = found_texts(step, by_set)
+    texts = found_texts(against, templates, by_set)
     for name, entry in by_set.items():
         for example in entry["examples"]:
             example["eval_text"] = texts.get(f"{name}:{example['eval']}", "")
@@ -58,32 +63,18 @@ def eval_report(step: DecontaminateStep, tables: Iterable[pyarrow.Table]) -> dic
     return {"documents": documents, "removed": flagged, "sets": dict(sorted(by_set.items())), "texts": texts}
 
 
-def matches_of(config: DecontaminateStep, table: pyarrow.Table, broken: Any) -> dict[int, list[dict[str, Any]]]:
-    """The matches for which documents go, by row."""
-    matches, rows = flat_matches(table)
-    if config.mode == "decon":
-        guilty, _ = guilty_matches(config, matches)
-    else:
-        guilty = np.flatnonzero(matches.field("score").to_numpy(zero_copy_only=False) >= config.min_share)
-    found: dict[int, list[dict[str, Any]]] = {}
-    for match in guilty.tolist():
-        if broken[rows[match]]:
-            found.setdefault(int(rows[match]), []).append(matches[match].as_py())
-    return found
-
-
 def worst_last(example: dict[str, Any]) -> tuple[float, str, str]:
     """The order of examples; does not depend on the order of the documents."""
     return -example["score"], str(example["document"]), example["eval"]
 
 
-def found_texts(config: DecontaminateStep, by_set: dict[str, dict[str, Any]]) -> dict[str, str]:
+def found_texts(against: Against, templates: Sequence[str], by_set: dict[str, dict[str, Any]]) -> dict[str, str]:
     """The texts of the evals that were found, by `set:id`: of the examples, and of others up to `TEXTS`."""
     shown = {(name, example["eval"]) for name, entry in by_set.items() for example in entry["examples"]}
     others = sorted({(name, number) for name, entry in by_set.items() for number in entry["found"]} - shown)
     wanted = {*shown, *others[:TEXTS]}
     found = {}
-    for item in eval_texts(config) if wanted else ():
+    for item in eval_texts(against, templates) if wanted else ():
         if (item.set, item.id) in wanted:
             found[f"{item.set}:{item.id}"] = "\n".join(item.texts)[:SHOWN]
     return found

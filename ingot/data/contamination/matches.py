@@ -1,10 +1,10 @@
-"""The columns that both modes of decontamination write about a document, and their rule.
+"""The columns that both steps of decontamination write about a document, and their rule.
 
     contamination           score of the best match, 0 if there is none
     contamination_set       its eval set; null if there is none, as all that follow
     contamination_eval      its id in the set
     contamination_text      the first shared words, as the document has them
-    contamination_hits      n-grams of evals in the document (overlap), or of the best match's question (decon)
+    contamination_hits      n-grams of evals in the document (decontaminate), or of the best match's question (decon)
     contamination_spans     where the shared words are, in characters
     contamination_matches   every match, the best first (at most `MOST_MATCHES`): set, eval, score and the parts
 
@@ -14,16 +14,23 @@ Invariant: none of these depends on a threshold.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pyarrow
 from numpy.typing import NDArray
 
 from ingot.data.step import Rule
 
-if TYPE_CHECKING:
-    import pyarrow
-
+COLUMNS = (
+    "contamination",
+    "contamination_set",
+    "contamination_eval",
+    "contamination_text",
+    "contamination_hits",
+    "contamination_spans",
+    "contamination_matches",
+)
 MOST_MATCHES = 1000
 TEXT_CHARACTERS = 300
 
@@ -43,8 +50,6 @@ class Found:
 
 def columns(rows: int, found: list[Found], parts: tuple[str, ...] = ()) -> dict[str, pyarrow.Array]:
     """The columns of a table of `rows` documents, of which some hold something. `parts`: further numbers of a match."""
-    import pyarrow
-
     number, text = pyarrow.float64(), pyarrow.string()
     span = pyarrow.struct([("start", pyarrow.int64()), ("end", pyarrow.int64())])
     match = pyarrow.struct([("set", text), ("eval", text), ("score", number), *((part, number) for part in parts)])
@@ -90,7 +95,7 @@ def flat_matches(table: pyarrow.Table) -> tuple[pyarrow.StructArray, NDArray[np.
 
 
 def rule(table: pyarrow.Table, broken: NDArray[np.bool_], reasons: dict[int, str]) -> Rule:
-    """The rule of this step; `reasons` says for each broken row what it holds."""
+    """The rule of both steps; `reasons` says for each broken row what it holds."""
     spans: list[list[Span]] = [[]] * len(table)
     stored = table.column("contamination_spans").combine_chunks()
     for row in np.flatnonzero(broken).tolist():

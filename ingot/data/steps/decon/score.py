@@ -1,6 +1,6 @@
-"""Decontamination as Ai2's decon does it, the tool behind Olmo 3: find, weigh, look around, ask more of short evals.
+"""Scores matches as Ai2's decon does, the tool behind Olmo 3: weigh, look around, ask more of short evals.
 
-    decon_index.py   evals to tables          decon_scan.py   documents to matches          here   matches to a score
+    index.py   evals to tables          search.py   documents to matches          here   matches to a score
 
     Q, A, P     shares of question, answer and passage that were found, weighed by rarity; each in [0, 1]
     score       0.7 Q + 0.2 A + 0.1 P      an eval with answer and passage
@@ -26,18 +26,18 @@ computes in 32 bits, this in 64; "is 1" means within `PERFECT`.
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pyarrow
 from numpy.typing import NDArray
 
-from ingot.data.engine.shard import write_columns
+from ingot.data.contamination.matches import Found, Span, columns, flat_matches, joined, rule
+from ingot.data.contamination.words import word_spans
 from ingot.data.step import Rule
-from ingot.data.steps.decontaminate import ANSWER_WEIGHT, PASSAGE_WEIGHT, QUESTION_WEIGHT
-from ingot.data.steps.decontaminate.counting import MATCHES, ShardItem, load_counts, save_counts
-from ingot.data.steps.decontaminate.decon_index import DeconIndex
-from ingot.data.steps.decontaminate.decon_scan import (
+from ingot.data.steps.decon.index import DeconIndex
+from ingot.data.steps.decon.options import ANSWER_WEIGHT, PASSAGE_WEIGHT, QUESTION_WEIGHT, DeconOptions
+from ingot.data.steps.decon.search import (
     ANSWER_END,
     ANSWER_START,
     DOCUMENT,
@@ -49,16 +49,8 @@ from ingot.data.steps.decontaminate.decon_scan import (
     RIGHT,
     clusters,
 )
-from ingot.data.steps.decontaminate.matches import Found, Span, columns, flat_matches, joined, rule
-from ingot.data.steps.decontaminate.ngrams import scan
-from ingot.data.steps.decontaminate.tokens import Tokens, tokens_of
-from ingot.data.steps.decontaminate.words import word_spans
+from ingot.data.steps.decon.tokens import Tokens, tokens_of
 from ingot.data.text.texts import Texts
-
-if TYPE_CHECKING:
-    import pyarrow
-
-    from ingot.data.steps.decontaminate import DecontaminateStep
 
 Numbers = NDArray[np.float64]
 
@@ -94,21 +86,21 @@ def combined(
     return np.minimum(score, 1.0)
 
 
-def required(tokens: Numbers, target: float, config: DecontaminateStep) -> Numbers:
+def required(tokens: Numbers, target: float, config: DeconOptions) -> Numbers:
     """What an eval of this many tokens needs: 1 for short ones, `target` for long ones."""
     width = max(config.threshold_from - config.perfect_until, 1)
     position = np.clip((tokens - config.perfect_until) / width, 0, 1)
     return 1 - (1 - target) * position
 
 
-def adjusted(score: Numbers, tokens: Numbers, config: DecontaminateStep) -> Numbers:
+def adjusted(score: Numbers, tokens: Numbers, config: DeconOptions) -> Numbers:
     """The score, made smaller for short evals unless it is perfect: to be compared with the threshold."""
     factor = config.threshold / required(tokens, config.threshold, config)
     return np.where(score >= 1 - PERFECT, 1.0, score * factor)
 
 
 def is_contaminated(
-    score: Numbers, question: Numbers, tokens: Numbers, question_tokens: Numbers, config: DecontaminateStep
+    score: Numbers, question: Numbers, tokens: Numbers, question_tokens: Numbers, config: DeconOptions
 ) -> NDArray[np.bool_]:
     """Which matches are contamination."""
     needed = required(question_tokens, config.min_question_share(), config)
@@ -118,13 +110,13 @@ def is_contaminated(
 PARTS = ("question", "answer", "passage", "tokens", "question_tokens")
 
 
-def annotate(index: DeconIndex, config: DecontaminateStep, texts: Texts) -> dict[str, pyarrow.Array]:
+def match_texts(index: DeconIndex, config: DeconOptions, texts: Texts) -> dict[str, pyarrow.Array]:
     """The columns of the step for these texts."""
     tokens = tokens_of(texts, config.tokens)
     found = clusters(tokens, index, config)
     evals = found.matches_at[:, EVAL]
     question, answer, passage = found.shares.T
-    score = combined(question, answer, passage, index.ngrams[evals], index.answer_tokens[evals])
+    score = combined(question, answer, passage, index.question_ngrams[evals], index.answer_tokens[evals])
     question_tokens = index.questions.tokens[evals]
     length = question_tokens + index.answer_tokens[evals] + index.passages.tokens[evals]
 
@@ -171,7 +163,7 @@ def characters(tokens: Tokens, document: int, words: Any, first: int, last: int)
     return int(words[start, 0]), int(words[end, 1])
 
 
-def guilty_matches(config: DecontaminateStep, matches: pyarrow.StructArray) -> tuple[NDArray[np.int64], Numbers]:
+def guilty_matches(config: DeconOptions, matches: pyarrow.StructArray) -> tuple[NDArray[np.int64], Numbers]:
     """Which matches reach the threshold for their length, and the final score of all."""
     score, question, tokens, question_tokens = (
         matches.field(name).to_numpy(zero_copy_only=False)
@@ -181,7 +173,7 @@ def guilty_matches(config: DecontaminateStep, matches: pyarrow.StructArray) -> t
     return guilty, adjusted(score, tokens, config)
 
 
-def decide(config: DecontaminateStep, table: pyarrow.Table) -> list[Rule]:
+def judge(config: DeconOptions, table: pyarrow.Table) -> Rule:
     """Documents with a match that reaches the threshold for its length."""
     matches, rows = flat_matches(table)
     guilty, final = guilty_matches(config, matches)
@@ -195,21 +187,4 @@ def decide(config: DecontaminateStep, table: pyarrow.Table) -> list[Rule]:
             parts = ", ".join(f"{name} {found[name]:.2f}" for name in PARTS[:3] if found[name] is not None)
             name = f"{found['set']}:{found['eval']}"
             reasons[row] = f"{name}, {final[match]:.4g} >= {config.threshold:g} ({parts})"
-    return [rule(table, broken, reasons)]
-
-
-def count_shard(folder: Path, item: ShardItem, config: DecontaminateStep) -> dict[str, Any]:
-    """In how many documents of a shard each n-gram of a question is."""
-    tokens = tokens_of(item.texts(), config.tokens)
-    hits = scan(tokens.values, tokens.offsets, item.index(config).grams)
-    documents = len(tokens.offsets) - 1
-    save_counts(folder, hits.documents, hits.ids, documents)
-    return {"documents": documents, "hits": len(hits)}
-
-
-def match_shard(folder: Path, item: ShardItem, config: DecontaminateStep) -> dict[str, Any]:
-    """The columns of a shard, with the weights that the counts of all shards give."""
-    index, texts = item.index(config), item.texts()
-    found = annotate(index.weighted(load_counts(item.counts, len(index.grams))), config, texts)
-    write_columns(folder / MATCHES, found)
-    return {"documents": len(texts)}
+    return rule(table, broken, reasons)

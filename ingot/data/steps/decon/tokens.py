@@ -18,9 +18,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from ingot.data.contamination.words import PUNCTUATION, Words, words_of
 from ingot.data.read.problem import Unreadable
 from ingot.data.read.streams import whole
-from ingot.data.steps.decontaminate.words import PUNCTUATION, Words, words_of
 from ingot.data.text.hashing import first_equal
 from ingot.data.text.texts import Texts
 from ingot.workspace.errors import DataError, IngotError
@@ -106,14 +106,14 @@ def load_encoder(path: str) -> Encode:
         with Path(path).open("rb") as file:
             raw = whole(file, path)
     except Unreadable as error:
-        raise DataError(f"no vocabulary: {error}", place=f"decontaminate: tokens: {path}", fix="repair it") from None
+        raise DataError(f"no vocabulary: {error}", place=f"decon: tokens: {path}", fix="repair it") from None
     encode = _tokenizer_json(raw, path) if raw.lstrip().startswith(b"{") else _tiktoken_ranks(raw, path)
     if encode([f" {CHECK}"])[0] != [
         token for tokens in encode([f" {word}" for word in CHECK.split()]) for token in tokens
     ]:
         raise DataError(
             "this vocabulary has tokens that reach over a space",
-            place=f"decontaminate: tokens: {path}",
+            place=f"decon: tokens: {path}",
             fix="use one that cuts a text before each space (GPT-2, cl100k, o200k, Llama 3, Qwen), or `words`",
         )
     return encode
@@ -134,7 +134,7 @@ def _tiktoken_ranks(raw: bytes, path: str) -> Encode:
         import tiktoken
     except ImportError:
         raise IngotError(
-            "tiktoken is not installed", place=f"decontaminate: tokens: {path}", fix=pip_install("tiktoken")
+            "tiktoken is not installed", place=f"decon: tokens: {path}", fix=pip_install("tiktoken")
         ) from None
     try:
         lines = [line.partition(b" ") for line in raw.splitlines()]

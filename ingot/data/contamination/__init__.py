@@ -1,0 +1,1 @@
+"""Finds evals in documents: what the steps `decontaminate` and `decon` share."""
