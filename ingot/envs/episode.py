@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from ingot.envs.errors import FailedPart
 from ingot.envs.task import Task
 from ingot.envs.verifiers.text.reply import final_content
 from ingot.tokens.chat import Message
@@ -28,7 +29,8 @@ EndedBy = Literal["answer", "stopped", "malformed", "turns", "tokens", "time", "
 class Score:
     """What a verifier says: `reward` for training, `correct` for accuracy, `detail` for measures of one environment.
 
-    `rewards` are the parts of the reward by name, before their weights. With an `error` the rest says nothing.
+    `rewards` are the parts of the reward by name, before their weights. With an `error` the rest says nothing, but for what it
+    was that `failed`.
     """
 
     reward: float
@@ -37,6 +39,7 @@ class Score:
     detail: Mapping[str, float] = field(default_factory=dict)
     rewards: Mapping[str, float] = field(default_factory=dict)
     error: str | None = None
+    failed: FailedPart | None = None
 
 
 UNSCORED = Score(0.0, False, False)

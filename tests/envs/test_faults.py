@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import random
 import signal
@@ -27,6 +28,7 @@ from ingot.envs.verifiers.math.same_answer import same_answer
 from ingot.sandbox.pool import Pool
 from ingot.sandbox.program import Limits as ProgramLimits
 from ingot.sandbox.program import Program
+from ingot.sandbox.run import isolation
 from ingot.sandbox.worker import SandboxError
 from ingot.tokens.chat import Message, ToolCall
 from tests.envs.fragile import fragile
@@ -44,7 +46,13 @@ FAULTS = (
     "judge hangs",
     "setup fails",
 )
-FAILING = {"verifier dies", "sandbox killed", "judge hangs", "setup fails"}
+FAILING = {
+    "verifier dies": "verifier",
+    "sandbox killed": "sandbox",
+    "judge hangs": "verifier",
+    "setup fails": "environment",
+}
+"""What is said to have failed."""
 
 
 async def ask(what: str) -> str:
@@ -90,7 +98,7 @@ class Faulty(Environment):
             try:
                 await asyncio.to_thread(self.kill_a_sandbox)
             except SandboxError as error:
-                raise EnvironmentFailed(error.problem) from error
+                raise EnvironmentFailed(error.problem, part="sandbox") from error
         return 1.0
 
     def kill_a_sandbox(self) -> None:
@@ -98,7 +106,11 @@ class Faulty(Environment):
         before = set(sandboxes())
 
         def kill() -> None:
-            for each in set(sandboxes()) - before:
+            until, found = time.monotonic() + 5, list[int]()
+            while not found and time.monotonic() < until:
+                time.sleep(0.02)
+                found = children(set(sandboxes()) - before)
+            for each in found:
                 os.kill(each, signal.SIGKILL)
 
         killer = threading.Timer(0.2, kill)
@@ -109,9 +121,19 @@ class Faulty(Environment):
 
 
 def sandboxes() -> list[int]:
-    """The processes of bubblewrap that this one started."""
-    children = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
-    return [int(each) for each in children if "bwrap" in Path(f"/proc/{each}/comm").read_text()]
+    """The processes of bubblewrap that any thread of this one started."""
+    return children({os.getpid()}, "bwrap")
+
+
+def children(parents: set[int], name: str = "") -> list[int]:
+    """The processes that these started, if they are called so."""
+    found = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):  # it has ended meanwhile
+            head, _, rest = stat.read_text().rpartition(") ")
+            if name in head and int(rest.split()[1]) in parents:
+                found.append(int(head.split()[0]))
+    return found
 
 
 def play(episode: Episode) -> Message:
@@ -124,6 +146,7 @@ def play(episode: Episode) -> Message:
 
 @pytest.mark.parametrize("episodes", first_fast([240, 1000]))
 def test_many_episodes_with_faults(episodes: int) -> None:
+    isolation()  # tried by a sandbox of its own, which is not to be killed
     environment, threads, others = Faulty(), threading.active_count(), set(sandboxes())
     tasks = environment.generate(0, episodes // GROUP, "train")
     limits = Limits(200, 4000, 3, hook_seconds=5, judge_seconds=10)
@@ -140,6 +163,7 @@ def test_many_episodes_with_faults(episodes: int) -> None:
         seen[fault] += 1
         answers = [message.content for message in episode.messages if message.role == "tool"]
         assert episode.failed == (fault in FAILING), (fault, episode.score)
+        assert episode.score.failed == FAILING.get(fault)
         assert episode.score.reward == (0 if fault in FAILING else 1)
         assert (episode.ended == "error") == episode.failed and episode.state is None
         expected = {

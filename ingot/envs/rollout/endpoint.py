@@ -91,7 +91,7 @@ class EndpointPolicy:
         if choice is None:
             tries = self.endpoint.config.attempts
             waited.failure = EnvironmentFailed(
-                f"the server gave no answer in {tries} tries", place=self.endpoint.config.url
+                f"the server gave no answer in {tries} tries", place=self.endpoint.config.url, part="server"
             )
             waited.finish = "error"
             return

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from ingot.envs.environment import Environment, NewContext
 from ingot.envs.episode import EndedBy, Episode, Node, Score, Segment
-from ingot.envs.errors import EnvironmentFailed
+from ingot.envs.errors import EnvironmentFailed, FailedPart
 from ingot.envs.rollout.background import Work, call, named_failures
 from ingot.envs.rollout.policies import Writing
 from ingot.envs.task import Task
@@ -79,6 +79,7 @@ class Game:
             self.prompt = self._prompt(task.messages, task.thinking)
         self.episode = Episode(task, [Segment([self.prompt])])
         self.setting_up = self.has_state = self.tearing_down = False
+        self.doing: FailedPart = "environment"  # what has failed if something does now that does not say what it is
         self.began = time.monotonic()
         self.waited = 0.0  # seconds in which the policy had no slot for its turn: others were in the way
 
@@ -110,6 +111,7 @@ class Game:
                 self.setting_up = True
                 self.take_state((yield self._hook("setup", episode.task)))
             episode.ended = yield from self._turns()
+            self.doing = "verifier"
             with named_failures(self.environment.score_at_once):
                 known = self.environment.score_at_once(episode.task, episode.messages)
             if known is None:
@@ -118,14 +120,16 @@ class Game:
             episode.score = known
         except EnvironmentFailed as error:
             self._fail(error)
+        self.doing = "environment"
         try:
             yield from self._tear_down()
         except EnvironmentFailed as error:
             self._fail(error)
 
     def _fail(self, error: EnvironmentFailed) -> None:
-        first = self.episode.score.error
-        self.episode.ended, self.episode.score = "error", Score(0.0, False, False, error=first or error.problem)
+        self.episode.ended = "error"
+        if self.episode.score.error is None:
+            self.episode.score = Score(0.0, False, False, error=error.problem, failed=error.part or self.doing)
 
     def _turns(self) -> Play[EndedBy]:
         """Turn after turn; why it ended."""
@@ -170,17 +174,21 @@ class Game:
     def _reward_turn(self) -> Play[None]:
         if any(each.every_turn for each in self.environment.rewards().values()):
             work = lambda: self.environment.judge_turn(self.episode)  # noqa: E731
+            self.doing = "verifier"
             earned = yield Aside(work, self.limits.hook_seconds, "the rewards of a turn")
+            self.doing = "environment"
             self.episode.segments[-1].nodes[-1].rewards.update(earned)
 
     def _answers(self, calls: Sequence[ToolCall]) -> Play[list[Message]]:
         """What the tools say to the calls of a turn, one after the other."""
         called = [self.tools[each.name] for each in calls if each.name in self.tools]
+        self.doing = "tool"
         if all(tool.here for tool in called):
             texts = [self._answer_here(each) for each in calls]
         else:
             work = lambda: self._answer_all(calls)  # noqa: E731 - each tool keeps its own deadline
             texts = yield from self._timed("tools", Aside(work, self.seconds_left, "the tools"))
+        self.doing = "environment"
         return [Message("tool", cut(text, self.limits.tool_characters)) for text in texts]
 
     def _answer_here(self, each: ToolCall) -> str:

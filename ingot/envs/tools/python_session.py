@@ -27,7 +27,7 @@ def open_session(seconds: float = SECONDS, *, unsafe: bool = False) -> Notebook:
     try:
         return Notebook(Limits(seconds, memory=MEMORY, unsafe=unsafe))
     except SandboxError as error:
-        raise EnvironmentFailed(error.problem, place=error.place, fix=error.fix) from error
+        raise EnvironmentFailed(error.problem, place=error.place, fix=error.fix, part="sandbox") from error
 
 
 async def python(state: Notebook, code: str) -> str:
@@ -41,7 +41,7 @@ async def python(state: Notebook, code: str) -> str:
     except SessionEnded as error:
         return f"error: {error.problem}"
     except SandboxError as error:
-        raise EnvironmentFailed(error.problem, place=error.place, fix=error.fix) from error
+        raise EnvironmentFailed(error.problem, place=error.place, fix=error.fix, part="sandbox") from error
     if answer.stopped:
         return f"{answer.output}error: stopped ({answer.stopped})"
     return answer.output or "(nothing was printed)"

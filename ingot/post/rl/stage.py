@@ -21,6 +21,7 @@ from ingot.post.rl.config import RlConfig
 from ingot.post.rl.curriculum.offline_filter import NOTHING, Answers, EngineAnswers, Tried, tried_tasks, try_tasks
 from ingot.post.rl.objective import PolicyOptimization
 from ingot.post.rl.source import RlSource
+from ingot.post.rl.trajectories import failed_in_all
 from ingot.post.samplers.first_answers import SamplerAnswers
 from ingot.post.samplers.listed import ListedTasks
 from ingot.post.stage import PostStage
@@ -95,8 +96,18 @@ class Rl(PostStage[RlConfig]):
     def summary(self, last: dict[str, Any]) -> dict[str, Any]:
         told = {} if self.config.spurious is None else {"spurious": self.config.spurious}
         told |= {} if self.watch is None else self.watch.told()
-        told |= self.warn_of_a_fall()
+        told |= self.tell_failures() | self.warn_of_a_fall()
         return told | dict(zip(("first_reward", "last_reward"), self.first_and_last("reward"), strict=True))
+
+    def tell_failures(self) -> dict[str, Any]:
+        """How many episodes failed, by what failed; said in a line."""
+        rows = self.processes.once(self.folder.metrics.read)
+        failed = failed_in_all(rows, self.config.updates_per_batch)
+        if not failed:
+            return {}
+        parts = ", ".join(f"{part} {count:,}" for part, count in failed.items())
+        self.folder.progress.say(f"{sum(failed.values()):,} episodes failed and taught nothing: {parts}")
+        return {"failed_episodes": failed}
 
     def warn_of_a_fall(self) -> dict[str, Any]:
         """A run may end without an error and with a model that is worse than it was: its last line says so."""

@@ -16,9 +16,11 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from ingot.envs.episode import UNREAD, Episode
 from ingot.post.rewards.reward_shaping import truncated
@@ -26,6 +28,7 @@ from ingot.tokens.tokenizer import Tokenizer
 from ingot.workspace.errors import CheckFailed
 from ingot.workspace.files import write_text
 
+FAILED = "failed_episodes/"  # begins the metrics that count failed episodes by what failed
 RECORDED = 16  # answers kept of a recorded step, if an option does not say it
 
 
@@ -80,7 +83,7 @@ def _lines_before(path: Path, step: int) -> list[str]:
 
 
 def describe(episodes: Sequence[Episode]) -> dict[str, float]:
-    """What the samples of a step looked like on average, without those whose environment failed; these are counted.
+    """What the samples of a step looked like on average, without those whose environment failed; these are counted by cause.
 
     So are answers that the verifier could not judge, where there are any.
     """
@@ -92,6 +95,7 @@ def describe(episodes: Sequence[Episode]) -> dict[str, float]:
             fix="try it with `ingot env test`",
         )
     count = len(known)
+    failed = Counter(each.score.failed or "environment" for each in episodes if each.failed)
     lengths: dict[str, list[int]] = {}
     for each in known:
         lengths.setdefault("right" if each.score.correct else "wrong", []).append(each.sampled_count)
@@ -103,5 +107,15 @@ def describe(episodes: Sequence[Episode]) -> dict[str, float]:
         **{f"response_length/{name}": sum(listed) / len(listed) for name, listed in sorted(lengths.items())},
         "truncated_share": sum(map(truncated, known)) / count,
         "failed_episodes": float(len(episodes) - count),
+        **{f"{FAILED}{part}": float(total) for part, total in sorted(failed.items())},
         **{name: total for name in UNREAD if (total := sum(each.score.detail.get(name, 0.0) for each in known))},
     }
+
+
+def failed_in_all(rows: Iterable[Mapping[str, Any]], updates_per_batch: int) -> dict[str, int]:
+    """How many episodes failed in a whole stage by what failed; the updates on a batch have the same counts in their metrics."""
+    total = Counter[str]()
+    for row in rows:
+        if row["step"] % updates_per_batch == 0:
+            total.update({name.removeprefix(FAILED): int(row[name]) for name in row if name.startswith(FAILED)})
+    return dict(total.most_common())

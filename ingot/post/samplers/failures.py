@@ -11,7 +11,9 @@ from dataclasses import replace
 
 from ingot.envs.episode import Episode, Score
 
-UNWRITTEN = Score(0.0, False, False, error="its time (episode_seconds) was over before its first turn had ended")
+UNWRITTEN = Score(
+    0.0, False, False, error="its time (episode_seconds) was over before its first turn had ended", failed="time"
+)
 
 
 def unwritten_as_failed(episodes: Sequence[Episode]) -> list[Episode]:

@@ -86,4 +86,4 @@ def test_a_server_that_does_not_answer_is_a_failure(address: str) -> None:
     (task,) = NoThink().generate(0, 1, "test")
     with EndpointPolicy(EndpointConfig(url=address, model="m", attempts=1), CHAT) as policy:
         (episode,) = rollout([task], policy, CHAT, limits=LIMITS)
-    assert episode.failed and episode.score.error == "the server gave no answer in 1 tries"
+    assert (episode.score.error, episode.score.failed) == ("the server gave no answer in 1 tries", "server")

@@ -163,7 +163,10 @@ def test_an_episode_without_a_token_in_its_time_has_failed(
     source = slow_source(tokenizer, make_folder("rl"), clock, slots=2, episode_seconds=2.5, retries=0)
     episodes = source.sample(source.tasks(0, 0, 6), 0)
     late = [each for each in episodes if each.failed]
-    assert late and all("its time (episode_seconds) was over" in (each.score.error or "") for each in late)
+    assert late and all(
+        "its time (episode_seconds) was over" in (each.score.error or "") and each.score.failed == "time"
+        for each in late
+    )
     assert all(each.ended == "error" and not each.sampled_count for each in late)
 
 
@@ -219,11 +222,19 @@ def test_failed_answers_are_sampled_again(tokenizer: Tokenizer, make_folder: Mak
     assert all(row["failed_episodes"] == 0 and row["retried_groups"] > 0 for row in rows)
 
 
-def test_what_fails_each_time_leaves_its_group(tokenizer: Tokenizer, make_folder: MakeFolder, tmp_path: Path) -> None:
-    """Of the first task every setup fails: three attempts, and the run goes on with the others."""
+def test_what_fails_each_time_leaves_its_group(
+    tokenizer: Tokenizer, make_folder: MakeFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of the first task every setup fails: three attempts, and the run goes on with the others; the last lines count them."""
     always = BROKEN.replace("len(asked) == 1", "task.id == asked[0]")
-    config = make_config(tasks=tasks_of(tmp_path / "broken.py", always))
-    rows = trained(RlSource(tiny_model(tokenizer), config, make_folder("rl")))
+    config = make_config(tasks=tasks_of(tmp_path / "broken.py", always), mini_batches=2, steps=6, prompts_per_step=1)
+    folder, said = make_folder("rl"), list[str]()
+    monkeypatch.setattr(folder.progress, "say", said.append)
+    told = rl.run(config, {"checkpoint": checkpoint_of(tiny_model(tokenizer), tmp_path / "base")}, folder)
+    assert told["failed_episodes"] == {"environment": 3}
+    assert "3 episodes failed and taught nothing: environment 3" in said
+    rows = folder.metrics.read()[::2]  # two updates on each batch
+    assert [row.get("failed_episodes/environment") for row in rows] == [3.0, None, None]
     assert [(row["failed_episodes"], row["retried_groups"]) for row in rows] == [(3.0, 2.0), (0.0, 0.0), (0.0, 0.0)]
 
 

@@ -41,7 +41,7 @@ def verify_asserts(source: str, tests: Asserts, pool: Pool, limits: Limits, *, s
     try:
         outcomes = pool.run_together([candidate, checks], [limits, limits])
     except SandboxError as error:
-        raise VerifierError(error.problem, place="code verifier", fix=error.fix) from error
+        raise VerifierError(error.problem, place="code verifier", fix=error.fix, part="sandbox") from error
     return _verdict(nonce, *outcomes)
 
 

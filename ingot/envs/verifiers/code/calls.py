@@ -42,7 +42,7 @@ def verify_calls(source: str, tests: Calls, pool: Pool, limits: Limits) -> tuple
     try:
         outcome = pool.run(part(CANDIDATE, order), limits)
     except SandboxError as error:
-        raise VerifierError(error.problem, place="code verifier", fix=error.fix) from error
+        raise VerifierError(error.problem, place="code verifier", fix=error.fix, part="sandbox") from error
     if outcome.ended_by not in ("exit", "signal"):
         return 0, len(expected), f"{OVER}{outcome.ended_by}"
     answers = _answers(outcome.result, nonce, len(expected))

@@ -58,7 +58,7 @@ def verify_programs(
             if wrong and stop_early:
                 break
     except SandboxError as error:
-        raise VerifierError(error.problem, place="code verifier", fix=error.fix) from error
+        raise VerifierError(error.problem, place="code verifier", fix=error.fix, part="sandbox") from error
     return passed, len(tests.cases), problem
 
 

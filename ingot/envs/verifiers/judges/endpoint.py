@@ -62,7 +62,7 @@ class EndpointJudge:
         try:
             reply = self.endpoint.complete(body, seed)
         except IngotError as error:
-            raise VerifierError(error.problem, place=error.place, fix=error.fix) from error
+            raise VerifierError(error.problem, place=error.place, fix=error.fix, part="server") from error
         finally:
             self._turns.release()
         if reply is None:
@@ -71,5 +71,5 @@ class EndpointJudge:
 
     def _failed(self, problem: str) -> VerifierError:
         return VerifierError(
-            problem, place=self.endpoint.config.url, fix="look at the server, or raise timeout_seconds"
+            problem, place=self.endpoint.config.url, fix="look at the server, or raise timeout_seconds", part="server"
         )

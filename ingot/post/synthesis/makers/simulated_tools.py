@@ -79,7 +79,7 @@ class SimulatedTools(Maker):
             return json.loads(text)
         except ValueError as error:
             problem = f"the simulator of {schema['name']} did not answer with JSON: {text[:80]!r}"
-            raise EnvironmentFailed(problem, place=self.simulator.url) from error
+            raise EnvironmentFailed(problem, place=self.simulator.url, part="server") from error
 
     @reward()
     def correct(self, episode: Episode) -> float:

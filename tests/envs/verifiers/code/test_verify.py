@@ -289,5 +289,6 @@ def test_a_verifier_that_fails_says_nothing_about_the_program(pool: Pool) -> Non
     closed = Pool(2)
     closed.close()
     for tests in (Asserts("assert f()"), Calls("f", [Call([], 1)]), InputOutput([("", "")])):
-        with pytest.raises(VerifierError, match="the pool is closed"):
+        with pytest.raises(VerifierError, match="the pool is closed") as failed:
             verify("def f(): return 1", tests, closed, LIMITS)
+        assert failed.value.part == "sandbox"
