@@ -15,7 +15,9 @@ sys.path.append(str(TOOLS))
 
 if TYPE_CHECKING:
     mutants: Any
+    mutate: Any
 else:
+    import mutate
     from mutants import mutants
 
 
@@ -70,6 +72,46 @@ def test_each_mutant_is_the_source_with_one_line_changed() -> None:
         assert [at for at, (one, other) in enumerate(pairs, 1) if one != other] == [each.line]
 
 
+def test_the_rooms_are_where_the_tool_looks() -> None:
+    root = TOOLS.parent
+    for modules, tests in mutate.ROOMS.values():
+        assert [path for path in f"{modules} {tests}".split() if not (root / path).exists()] == []
+        assert mutate.python_files(root, modules.split())
+
+
+def test_the_list_of_explained_mutants(tmp_path: Path) -> None:
+    file = tmp_path / "explained.txt"
+    file.write_text("# why\na.py\n- x = 1\n+ x = 2\n= nobody reads x\n\n- y\n+ z\n= the same\n")
+    assert mutate.read_explained(file) == {("a.py", "x = 1", "x = 2"), ("a.py", "y", "z")}
+    for wrong in ("- x\n+ y\n= no file\n", "a.py\n- x\n+ y\n=  \n", "a.py\n- x\n= no mutant\n"):
+        file.write_text(wrong)
+        with pytest.raises(SystemExit, match="in this order"):
+            mutate.read_explained(file)
+
+
+def run_tool(root: Path, *more: str) -> tuple[subprocess.CompletedProcess[str], list[dict[str, Any]]]:
+    out = root / "survivors.jsonl"
+    command = [sys.executable, str(TOOLS / "mutate.py"), "package", "--tests", "tests", "--root", str(root)]
+    done = subprocess.run(
+        [*command, "--jobs", "2", "--preload", "", "--out", str(out), *more],
+        capture_output=True,
+        text=True,
+        timeout=200,
+    )
+    return done, [json.loads(line) for line in out.read_text().splitlines()] if out.exists() else []
+
+
+@pytest.mark.slow
+def test_nothing_is_tried_where_no_test_passes(tmp_path: Path) -> None:
+    (tmp_path / "package").mkdir()
+    (tmp_path / "package" / "code.py").write_text("def f(n):\n    return n + 1\n")
+    (tmp_path / "tests").mkdir()
+    (tmp_path / "tests" / "test_code.py").write_text("import nowhere\ndef test_one():\n    pass\n")
+    done, found = run_tool(tmp_path)
+    assert done.returncode and not found
+    assert "no test passes without a fault" in done.stderr and "tests/test_code.py" in done.stderr
+
+
 @pytest.mark.slow
 def test_survivors_of_a_small_package(tmp_path: Path) -> None:
     """Four faults: a test in this process, one in a program and one that never ends notice three of them."""
@@ -85,17 +127,24 @@ def test_survivors_of_a_small_package(tmp_path: Path) -> None:
         "    assert subprocess.check_output([sys.executable, '-c', code]) == b'3\\n'\n"
         "def test_that_fails_anyway():\n    assert False\n"
     )
-    out = tmp_path / "survivors.jsonl"
-    command = [sys.executable, str(TOOLS / "mutate.py"), "package", "--tests", "tests", "--root", str(tmp_path)]
-    done = subprocess.run(
-        [*command, "--jobs", "2", "--preload", "", "--out", str(out)], capture_output=True, text=True, timeout=200
-    )
+    (tmp_path / "tests" / "test_broken.py").write_text("import nowhere\n")
+    explained = tmp_path / "explained.txt"
+    explained.write_text("package/code.py\n- while n > 0:\n+ while n >= 0:\n= the sum up to 0 is nobody's\n")
+    done, found = run_tool(tmp_path, "--explained", str(explained))
     assert done.returncode == 1, done.stderr  # less than 95 % died
     assert "left out, for without a fault it does not pass: tests/test_code.py::test_that_fails_anyway" in done.stdout
-    *survivors, total = [json.loads(line) for line in out.read_text().splitlines()]
+    assert "left out, for without a fault it does not pass: tests/test_broken.py (cannot be imported)" in done.stdout
+    *survivors, total = found
     assert sorted((each["line"], each["after"]) for each in survivors) == [
         (2, "while n > 1:"),
-        (2, "while n >= 0:"),
     ]
-    assert total["survived"] == 2 and total["tried"] == total["of"] == 2 + 6 + 3
-    assert f"{100 * (1 - 2 / 11):5.1f}%" in done.stdout
+    assert total["survived"] == 1 and total["tried"] == total["of"] == 1 + 6 + 3
+    assert f"{100 * (1 - 1 / 10):5.1f}%" in done.stdout
+
+
+def test_a_fault_in_an_expression_of_many_lines_is_of_its_whole_statement() -> None:
+    source = "def f(a):\n    if a:\n        return g(\n            1,\n            2,\n        )\n"
+    source += "@kernel\ndef k(a):\n    return a + 3\n"
+    found = {each.after: (each.line, each.first, each.last, each.compiled) for each in mutants(source)}
+    assert found["2,"] == (4, 3, 6, False) and found["if not a:"] == (2, 2, 2, False)
+    assert found["return a - 3"] == (9, 9, 9, True)

@@ -1,35 +1,35 @@
 """Runs tests on mutants, many at a time, in processes that start in milliseconds.
 
-Each runs in a slot: a copy of the code and the tests, with its own folder of compiled kernels. It is forked from this
-process, which has imported what is slow to import and nothing of ours.
+Each slot is a copy of the code and the tests with its own folder of compiled kernels, and a process that has collected the tests
+(mutant_room.py). Most mutants are functions that importing the tests does not call: a fork of that process gets their new code,
+and the file with it. Where importing ran the line, or numba compiles it, a fork of this process, which has imported what is slow
+to import and nothing of ours, imports and collects anew.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import resource
 import shutil
-import signal
+import socket
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
+from mutant_room import NOT_BEGUN, Only, Room, exit_code, kill, pairs, pytest_in
 from mutants import Mutant
 
-LONGER = 5  # times the time of the tests without a fault, and what every start takes:
-START_SECONDS = 60.0
+LONGER = 3  # times the time of a test without a fault, here in processor time, and what every test may take:
+FORK_SECONDS = 3.0
+START_SECONDS = 60.0  # and in seconds of the clock twice as much, and what every start takes
+COLLECT_SECONDS = 600.0
 BASELINE_SECONDS = 1800.0
-MEMORY = 16 << 30  # bytes that one process may hold, and write to a file: a fault may do either without end
-FILE = 4 << 30
-PROCESSOR = 1800  # seconds; a fault that never ends does not outlive this tool for long, if it is killed
 PASSED, NO_TESTS = 0, 5  # pytest's exit codes
 
 
@@ -41,6 +41,11 @@ class Fault:
     mutant: Mutant
     original: str
 
+    @property
+    def lines(self) -> set[tuple[str, int]]:
+        """Those of the statement: Python may count a line of it under another one."""
+        return {(self.file, line) for line in range(self.mutant.first, self.mutant.last + 1)}
+
 
 @dataclass(frozen=True)
 class Result:
@@ -50,13 +55,54 @@ class Result:
     seconds: float
 
 
-@dataclass(frozen=True)
+@dataclass
 class Baseline:
-    """Without a fault: the seconds of each test that passes, and which of them run a line."""
+    """Without a fault: the seconds of each test that passes, which tests run a line, and which files' tests start processes."""
 
     seconds: dict[str, float]
     reaching: dict[tuple[str, int], set[str]]
+    processes: set[str]
+    imported: set[tuple[str, int]]  # lines that run when the tests are imported
     left_out: list[str]
+    alone: set[str] = field(default_factory=set)  # tests that were seen to pass by themselves
+
+    def rounds(self, fault: Fault) -> list[list[str]]:
+        """The tests that can notice a fault, the likely ones first: the next are run only when those before have passed."""
+        near = self.of(fault.lines) & set(self.seconds)
+        beside = self.of(place for place in self.reaching if place[0] == fault.file) & set(self.seconds)
+        if not self.is_cold(fault):
+            return self.in_order([near, {test for test in self.seconds if file_of(test) in self.processes}])
+        return self.in_order([near, beside, set(self.seconds)])
+
+    def is_cold(self, fault: Fault) -> bool:
+        """Whether the mutant is more than new code for functions: then its tests are imported anew."""
+        if fault.mutant.compiled or not fault.lines.isdisjoint(self.imported):
+            return True
+        both = (
+            compile(source, fault.file, "exec", dont_inherit=True) for source in (fault.original, fault.mutant.source)
+        )
+        return any(old.co_freevars != new.co_freevars for old, new in pairs(*both))
+
+    def of(self, places: Iterable[tuple[str, int]]) -> set[str]:
+        return {test for place in places for test in self.reaching.get(place, ())}
+
+    def in_order(self, rounds: list[set[str]]) -> list[list[str]]:
+        """No test twice; files whose tests are quick come first, tests of a file stay together."""
+        found: list[list[str]] = []
+        done: set[str] = set()
+        for wanted in rounds:
+            files: dict[str, list[str]] = {}
+            for test in self.seconds:
+                if test in wanted and test not in done:
+                    files.setdefault(file_of(test), []).append(test)
+            done |= wanted
+            quick = sorted(files.values(), key=lambda tests: sum(self.seconds[test] for test in tests))
+            found.append([test for tests in quick for test in tests])
+        return [tests for tests in found if tests]
+
+
+def file_of(test: str) -> str:
+    return test.partition("::")[0]
 
 
 def preload(names: str, root: Path) -> None:
@@ -69,95 +115,188 @@ def preload(names: str, root: Path) -> None:
             import_module(name)
 
 
-def copy_of_tree(root: Path, slot: Path) -> Path:
-    """A slot with copies of all folders that hold Python files, and links to all else in the root and to ../shared."""
-    tree = slot / "tree"
-    tree.mkdir(parents=True)
-    for entry in root.iterdir():
-        if entry.name.startswith("."):
-            continue
-        if entry.is_dir() and next(entry.rglob("*.py"), None):
-            shutil.copytree(entry, tree / entry.name, ignore=shutil.ignore_patterns("__pycache__", ".*"))
-        else:
-            (tree / entry.name).symlink_to(entry)
-    if (root.parent / "shared").is_dir():
-        (slot / "shared").symlink_to(root.parent / "shared")
-    return slot
+class Slot:
+    """A copy of the tree, the process that has collected its tests, and what is asked of it now."""
+
+    def __init__(self, place: Path) -> None:
+        self.place = place
+        self.tree = place / "tree"
+        self.process = 0
+        self.answers = b""
+
+    def copy(self, root: Path) -> Slot:
+        """All folders that hold Python files; links to all else in the root and to ../shared."""
+        self.tree.mkdir(parents=True)
+        for entry in root.iterdir():
+            if entry.name.startswith("."):
+                continue
+            if entry.is_dir() and next(entry.rglob("*.py"), None):
+                shutil.copytree(entry, self.tree / entry.name, ignore=shutil.ignore_patterns("__pycache__", ".*"))
+            else:
+                (self.tree / entry.name).symlink_to(entry)
+        if (root.parent / "shared").is_dir():
+            (self.place / "shared").symlink_to(root.parent / "shared")
+        return self
+
+    def collect(self, files: list[str], tests: list[str]) -> dict[str, Any]:
+        """Start the process; returns which lines importing the tests ran, and what could not be imported."""
+        self.socket, theirs = socket.socketpair()
+        self.process = os.fork()
+        if not self.process:
+            self.socket.close()
+            pytest_in(self.place, tests, lambda tree: Room(self.place, files, theirs))
+        theirs.close()
+        reply = self.wait(time.monotonic() + COLLECT_SECONDS)
+        if reply is None or "code" in reply:
+            output = (self.place / "output").read_text(encoding="utf-8", errors="replace")
+            raise SystemExit(f"{output[-4000:]}\nthe tests cannot be collected")
+        return reply
+
+    def ask(self, **request: Any) -> None:
+        self.socket.sendall(json.dumps(request).encode() + b"\n")
+
+    def wait(self, deadline: float) -> dict[str, Any] | None:
+        while (reply := self.poll()) is None and time.monotonic() < deadline:
+            time.sleep(0.005)
+        return reply
+
+    def poll(self) -> dict[str, Any] | None:
+        """The answer, once it is there; that of a process that ended is its exit code."""
+        with suppress(BlockingIOError):
+            self.answers += self.socket.recv(1 << 20, socket.MSG_DONTWAIT)
+        line, found, self.answers = self.answers.partition(b"\n")
+        if found:
+            return dict(json.loads(line))
+        self.answers = line
+        if (code := exit_code(self.process)) is not None:
+            return {"code": code, "failed": None}
+        return None
+
+    def end(self) -> None:
+        if self.process:
+            self.socket.close()
+            kill(self.process)
+
+    def passes_alone(self, test: str, seconds: float) -> bool:
+        limit = START_SECONDS + LONGER * seconds
+        self.ask(tests=[test], seconds=limit, processor={test: limit})
+        reply = self.wait(time.monotonic() + 2 * limit)
+        return bool(reply and reply["code"] in (PASSED, NO_TESTS))
 
 
-def run_baseline(slots: list[Path], files: list[str], tests: list[str]) -> Baseline:
+def run_baseline(slots: list[Slot], files: list[str], tests: list[str]) -> Baseline:
     """All tests once, watched; afterwards every slot has the kernels that they compiled."""
-    found = slots[0] / "baseline.json"
+    collected = slots[0].collect(files, tests)
+    found = slots[0].place / "baseline.json"
     found.unlink(missing_ok=True)
-    process = fork_tests(slots[0], tests, lambda tree: Watch(tree, files, found))
-    wait([process], time.monotonic() + BASELINE_SECONDS)
-    kill(process)
+    slots[0].ask(tests=collected["tests"], seconds=BASELINE_SECONDS, watch=str(found))
+    slots[0].wait(time.monotonic() + 2 * BASELINE_SECONDS)
     if not found.exists():
-        output = (slots[0] / "output").read_text(encoding="utf-8", errors="replace")
+        output = (slots[0].place / "output").read_text(encoding="utf-8", errors="replace")
         raise SystemExit(f"{output[-4000:]}\nthe tests do not run without a fault")
-    seconds, lines, left_out = json.loads(found.read_text(encoding="utf-8"))
+    seconds, lines, failed, processes = json.loads(found.read_text(encoding="utf-8"))
+    if not seconds:
+        broken = ", ".join([*collected["broken"], *failed][:9])
+        raise SystemExit(f"no test passes without a fault, so that every mutant would count as dead: {broken or tests}")
     reaching: dict[tuple[str, int], set[str]] = {}
     for test, file, line in lines:
         if test in seconds:
             reaching.setdefault((file, line), set()).add(test)
     for slot in slots[1:]:
-        if (slots[0] / "cache").is_dir():
-            shutil.copytree(slots[0] / "cache", slot / "cache", dirs_exist_ok=True)
-    return Baseline(seconds, reaching, left_out)
+        if (slots[0].place / "cache").is_dir():
+            shutil.copytree(slots[0].place / "cache", slot.place / "cache", dirs_exist_ok=True)
+        slot.collect(files, tests)
+    imported = {(file, line) for file, line in collected["imported"]}
+    left_out = [f"{file} (cannot be imported)" for file in collected["broken"]] + failed
+    return Baseline(seconds, reaching, set(processes), imported, left_out)
 
 
-@dataclass(frozen=True)
+@dataclass
 class Attempt:
-    """Tests that run on a mutant in a slot, and those that run on it when these pass."""
+    """A fault in a slot: the tests that run on it, and those that run when these pass."""
 
     fault: Fault
-    slot: Path
-    process: int
-    deadline: float
-    others: set[str]
-    began: float
-    tests: int
+    slot: Slot
+    rounds: list[list[str]]
+    process: int | None = None  # of a cold start; else the slot's process was asked
+    deadline: float = 0.0
+    began: float = field(default_factory=time.monotonic)
+    tests: int = 0
 
 
-def try_all(
-    faults: list[Fault], baseline: Baseline, tests: list[str], slots: list[Path], until: float
-) -> Iterator[Result]:
+def try_all(faults: list[Fault], baseline: Baseline, slots: list[Slot], until: float) -> Iterator[Result]:
     """What becomes of every mutant, in the order in which it is known."""
     waiting, free = faults[::-1], list(slots)
     running: list[Attempt] = []
-
-    def begin(fault: Fault, slot: Path, wanted: set[str], others: set[str]) -> Attempt:
-        files = sorted({test.partition("::")[0] for test in wanted})
-        limit = START_SECONDS + LONGER * sum(baseline.seconds[test] for test in wanted)
-        process = fork_tests(slot, files, lambda _: Only(wanted))
-        return Attempt(fault, slot, process, time.monotonic() + limit, others, time.monotonic(), len(wanted))
-
     while True:
         while waiting and free and time.monotonic() < until:
             fault, slot = waiting.pop(), free.pop()
-            write(slot / "tree" / fault.file, fault.mutant.source)
-            near = baseline.reaching.get((fault.file, fault.mutant.line), set())
-            far = set(baseline.seconds) - near
-            running.append(begin(fault, slot, near or far, far if near else set()))
+            write(slot.tree / fault.file, fault.mutant.source)
+            running.append(Attempt(fault, slot, baseline.rounds(fault)))
+            begin(running[-1], baseline)
         if not running:
             return
-        codes = wait([each.process for each in running], min(each.deadline for each in running))
+        time.sleep(0.005)
         for attempt in running[:]:
-            code = codes.get(attempt.process)
-            late = code is None and time.monotonic() >= attempt.deadline
-            if code is None and not late:
+            reply = answer_of(attempt)
+            if reply is None:
                 continue
+            passed, late = reply["code"] in (PASSED, NO_TESTS), reply["code"] is None
+            if passed and attempt.rounds:
+                begin(attempt, baseline)
+                continue
+            slot, fault = attempt.slot, attempt.fault
+            write(slot.tree / fault.file, fault.original)
+            if (test := reply["failed"]) and test in baseline.seconds and test not in baseline.alone:
+                if not slot.passes_alone(test, baseline.seconds[test]):
+                    baseline.left_out.append(f"{test} (fails when it runs alone)")
+                    del baseline.seconds[test]
+                    write(slot.tree / fault.file, fault.mutant.source)
+                    attempt.rounds = baseline.rounds(fault)
+                    begin(attempt, baseline)
+                    continue
+                baseline.alone.add(test)
             running.remove(attempt)
-            kill(attempt.process)
-            passed = code in (PASSED, NO_TESTS)
-            if passed and attempt.others:
-                again = begin(attempt.fault, attempt.slot, attempt.others, set())
-                running.append(replace(again, began=attempt.began, tests=attempt.tests + again.tests))
-                continue
-            write(attempt.slot / "tree" / attempt.fault.file, attempt.fault.original)
-            free.append(attempt.slot)
+            free.append(slot)
             end = "survived" if passed else "timeout" if late else "killed"
-            yield Result(attempt.fault, end, attempt.tests, time.monotonic() - attempt.began)
+            yield Result(fault, end, attempt.tests, time.monotonic() - attempt.began)
+
+
+def begin(attempt: Attempt, baseline: Baseline) -> None:
+    """Run the next tests of an attempt."""
+    slot, fault, tests = attempt.slot, attempt.fault, attempt.rounds.pop(0)
+    attempt.tests += len(tests)
+    cold = baseline.is_cold(fault)
+    limit = START_SECONDS + 2 * LONGER * sum(baseline.seconds[test] for test in tests)
+    attempt.deadline = time.monotonic() + limit
+    if not cold:
+        attempt.process = None
+        source = {"file": fault.file, "original": fault.original, "mutant": fault.mutant.source}
+        processor = {test: FORK_SECONDS + LONGER * baseline.seconds[test] for test in tests}
+        slot.ask(tests=tests, seconds=limit, processor=processor, **source)
+        return
+    (slot.place / "failed").unlink(missing_ok=True)
+    attempt.process = os.fork()
+    if not attempt.process:
+        files = sorted({file_of(test) for test in tests})
+        pytest_in(slot.place, files, lambda _: Only(set(tests), slot.place / "failed"))
+
+
+def answer_of(attempt: Attempt) -> dict[str, Any] | None:
+    """What became of the tests that run; a `code` of None if they take too long."""
+    if attempt.process is None:
+        reply = attempt.slot.poll()
+        if reply is None and time.monotonic() > attempt.deadline + START_SECONDS:
+            raise SystemExit(f"the process that has collected the tests does not answer: {attempt.slot.place}")
+        if reply and reply["code"] == NOT_BEGUN:
+            raise SystemExit(f"no mutant was made of {attempt.fault.file}:{attempt.fault.mutant.line}")
+        return reply
+    code = exit_code(attempt.process)
+    if code is None and time.monotonic() < attempt.deadline:
+        return None
+    kill(attempt.process)
+    failed = attempt.slot.place / "failed"
+    return {"code": code, "failed": failed.read_text(encoding="utf-8") if failed.exists() else None}
 
 
 _written = int(time.time())
@@ -169,116 +308,3 @@ def write(path: Path, text: str) -> None:
     _written += 1
     path.write_text(text, encoding="utf-8")
     os.utime(path, (_written, _written))
-
-
-def fork_tests(slot: Path, tests: list[str], plugin: Callable[[Path], object]) -> int:
-    """A process that runs pytest in the slot's copy of the tree, and leads a group with all that the tests start."""
-    shutil.rmtree(slot / "tmp", ignore_errors=True)
-    process = os.fork()
-    if process:
-        return process
-    code = 1
-    try:
-        os.setsid()
-        output = os.open(slot / "output", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-        for stream, file in enumerate((os.open(os.devnull, os.O_RDONLY), output, output)):
-            os.dup2(file, stream)
-        resource.setrlimit(resource.RLIMIT_DATA, (MEMORY, MEMORY))
-        resource.setrlimit(resource.RLIMIT_FSIZE, (FILE, FILE))
-        resource.setrlimit(resource.RLIMIT_CPU, (PROCESSOR, PROCESSOR))
-        tree = slot / "tree"
-        os.chdir(tree)
-        sys.path.insert(0, str(tree))
-        os.environ.update(PYTHONPATH=str(tree), XDG_CACHE_HOME=str(slot / "cache"))
-        import pytest
-
-        options = ["-x", "-m", "not slow", "-p", "no:cacheprovider", f"--basetemp={slot / 'tmp'}"]
-        options += ["--hypothesis-seed=0"] if find_spec("hypothesis") else []
-        code = pytest.main([*tests, *options], plugins=[plugin(tree), TorchWasImportedBefore()])
-        sys.stdout.flush()
-    finally:
-        os._exit(int(code))
-
-
-def wait(processes: list[int], deadline: float) -> dict[int, int]:
-    """The exit codes of those that have ended: at least one, or none at the deadline."""
-    while True:
-        ended = {}
-        for process in processes:
-            found, status = os.waitpid(process, os.WNOHANG)
-            if found:
-                ended[process] = os.waitstatus_to_exitcode(status)
-        if ended or time.monotonic() >= deadline:
-            return ended
-        time.sleep(0.01)
-
-
-def kill(process: int) -> None:
-    """End a process, and all that it left behind."""
-    with suppress(ProcessLookupError):
-        os.killpg(process, signal.SIGKILL)
-    with suppress(ChildProcessError):
-        os.waitpid(process, 0)
-
-
-class TorchWasImportedBefore:
-    """tests/conftest.py replaces a name of multiprocessing that torch takes when it is imported."""
-
-    def pytest_collection(self) -> None:
-        import multiprocessing
-
-        if torchs := sys.modules.get("torch.multiprocessing"):
-            vars(torchs)["get_context"] = multiprocessing.get_context
-
-
-class Only:
-    """Runs some tests, and leaves the others out."""
-
-    def __init__(self, tests: set[str]) -> None:
-        self.tests = tests
-
-    def pytest_collection_modifyitems(self, items: list[Any]) -> None:
-        items[:] = [item for item in items if item.nodeid in self.tests]
-
-
-class Watch:
-    """Notes how long each test takes, and which lines of some files it runs in this process."""
-
-    def __init__(self, tree: Path, files: list[str], found: Path) -> None:
-        self.names = {str(tree / file): file for file in files}
-        self.found = found
-        self.test = ""
-        self.seconds: dict[str, float] = {}
-        self.failed: set[str] = set()
-        self.lines: set[tuple[str, str, int]] = set()
-
-    def pytest_configure(self, config: Any) -> None:
-        config.option.maxfail = 0
-
-    def call(self, frame: FrameType, event: str, argument: object) -> Any:
-        return self.line if frame.f_code.co_filename in self.names else None
-
-    def line(self, frame: FrameType, event: str, argument: object) -> Any:
-        self.lines.add((self.test, self.names[frame.f_code.co_filename], frame.f_lineno))
-        return self.line
-
-    def pytest_runtest_logstart(self, nodeid: str) -> None:
-        import threading
-
-        self.test = nodeid
-        sys.settrace(self.call)
-        threading.settrace(self.call)
-
-    def pytest_runtest_logreport(self, report: Any) -> None:
-        self.seconds[report.nodeid] = self.seconds.get(report.nodeid, 0.0) + report.duration
-        if not report.passed:
-            self.failed.add(report.nodeid)
-
-    def pytest_collectreport(self, report: Any) -> None:
-        if not report.passed:
-            self.failed.add(report.nodeid)
-
-    def pytest_sessionfinish(self) -> None:
-        sys.settrace(None)
-        passed = {test: seconds for test, seconds in self.seconds.items() if test not in self.failed}
-        self.found.write_text(json.dumps([passed, sorted(self.lines), sorted(self.failed)]), encoding="utf-8")

@@ -54,6 +54,7 @@ OTHER_CALL = {
     "argmax": "argmin",
     "argmin": "argmax",
 }
+COMPILING = {"kernel", "loop", "inline", "njit", "jit"}  # decorators of functions that numba or Triton compiles
 REMOVED = (ast.AugAssign, ast.Raise, ast.Continue, ast.Break, ast.Delete)
 
 
@@ -62,6 +63,9 @@ class Mutant:
     """`source` is the whole file with the fault; `before` and `after` are the line it is on."""
 
     line: int
+    first: int  # and last line of the statement it is in, without what is indented below it
+    last: int
+    compiled: bool  # in a function that numba compiles
     kind: str
     before: str
     after: str
@@ -85,15 +89,42 @@ def mutants(source: str) -> list[Mutant]:
     for line in data.splitlines(keepends=True):
         starts.append(starts[-1] + len(line))
     found: dict[str, Mutant] = {}
-    for edit in _Finder(data, starts).edits(ast.parse(source)):
+    tree = ast.parse(source)
+    statements, compiled = _statements(tree), _compiled_lines(tree)
+    for edit in _Finder(data, starts).edits(tree):
         if b"\n" in data[edit.start : edit.end]:
             continue
         changed = (data[: edit.start] + edit.text.encode() + data[edit.end :]).decode()
         number = data.count(b"\n", 0, edit.start)
         before, after = source.split("\n")[number].strip(), changed.split("\n")[number].strip()
         if changed != source and _compiles(changed):
-            found.setdefault(changed, Mutant(number + 1, edit.kind, before, after, changed))
+            at = number + 1
+            first, last = statements.get(at, (at, at))
+            found.setdefault(changed, Mutant(at, first, last, at in compiled, edit.kind, before, after, changed))
     return sorted(found.values(), key=lambda mutant: mutant.line)
+
+
+def _statements(tree: ast.Module) -> dict[int, tuple[int, int]]:
+    """The first and last line of the innermost statement of each line."""
+    found: dict[int, tuple[int, int]] = {}
+    for node in ast.walk(tree):  # from the outside to the inside
+        if isinstance(node, ast.stmt | ast.match_case):
+            body = getattr(node, "body", None)
+            first = node.pattern.lineno if isinstance(node, ast.match_case) else node.lineno
+            last = max(body[0].lineno - 1, first) if body else getattr(node, "end_lineno", None) or first
+            found.update(dict.fromkeys(range(first, last + 1), (first, last)))
+    return found
+
+
+def _compiled_lines(tree: ast.Module) -> set[int]:
+    functions = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
+    return {
+        line
+        for function in functions
+        for decorator in function.decorator_list
+        if ast.unparse(decorator).partition("(")[0].rpartition(".")[2] in COMPILING
+        for line in range(function.lineno, (function.end_lineno or function.lineno) + 1)
+    }
 
 
 def _compiles(source: str) -> bool:

@@ -4,10 +4,13 @@
     python tools/mutate.py ingot/data/dedup --tests tests/data/dedup --jobs 16
     python tools/mutate.py --all --sample 150 --minutes 9
 
-First the tests run once without a fault, and it is noted which test runs which lines: tests that fail or are skipped here are
-left out. Then, for each mutant, the tests that run its line, up to the first failure; if all pass, all other tests of the
-room, since some do their work in processes that were not watched. A mutant is dead when a test fails, when the tests cannot
-be imported, or when they take several times as long (mutant_tests.py).
+First the tests run once without a fault, and it is noted which test runs which lines: files that cannot be imported and tests
+that fail or are skipped here are left out, by name; if none passes, nothing is tried. Then, for each mutant, the tests that run
+its line, up to the first failure; if all pass, the tests that start processes, since what these do was not watched; and all tests
+where importing runs the line. A mutant is dead when a test fails, when the tests cannot be imported, or when they take several
+times as long (mutant_tests.py). A test that fails on a mutant must pass by itself without it.
+
+tools/mutants_explained.txt names mutants that change nothing a user could notice, each with its reason: they are not tried.
 
 Each of `--jobs` works in its own copy of the tree. Only the standard library and pytest are needed, and no network.
 """
@@ -26,13 +29,15 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TextIO
 
-from mutant_tests import Fault, Result, copy_of_tree, preload, run_baseline, try_all
+from mutant_tests import Fault, Result, Slot, preload, run_baseline, try_all
 from mutants import mutants
 
 ROOT = Path(__file__).resolve().parent.parent
 PRELOAD = (
     "numpy torch torch._dynamo pyarrow.parquet pydantic yaml safetensors tokenizers jinja2 numba rich sympy scipy.stats"
 )
+
+Explained = tuple[str, str, str]  # file, line, the mutant's line
 
 # The modules of a room, and the tests that are to notice a fault in them.
 ROOMS: dict[str, tuple[str, str]] = {
@@ -43,7 +48,7 @@ ROOMS: dict[str, tuple[str, str]] = {
     "losses": (
         "ingot/post/algorithms ingot/post/rewards ingot/post/rl/stamping.py ingot/train/losses",
         "tests/train/losses tests/train/test_loop.py tests/train/test_feed.py tests/post/test_returns.py"
-        " tests/post/test_prefer_losses.py tests/post/test_reward.py tests/post/test_reference.py tests/post/rl/test_rl.py"
+        " tests/post/test_prefer_losses.py tests/post/test_published_settings.py tests/post/test_reward.py tests/post/test_reference.py tests/post/rl/test_rl.py"
         " tests/post/rl/test_source.py tests/post/rl/test_peer.py tests/post/rl/test_variants_peer.py"
         " tests/post/rl/test_ppo_peer.py tests/post/test_prefer_peer.py tests/post/distill/test_distill.py"
         " tests/post/data/test_pairs.py"
@@ -86,12 +91,17 @@ def main() -> int:
     preload(options.preload, options.root)
     ends = time.monotonic() + 60 * options.minutes
     shares = []
+    explained = read_explained(options.explained)
     with tempfile.TemporaryDirectory(prefix="mutate-") as place, Path(options.out).open("w", encoding="utf-8") as out:
-        slots = [copy_of_tree(options.root, Path(place) / str(number)) for number in range(options.jobs)]
         for at, (name, (modules, tests)) in enumerate(rooms.items()):
             now = time.monotonic()
             until = now + (ends - now) / (len(rooms) - at)
-            shares.append(run_room(name, modules.split(), tests.split(), slots, until, options, out))
+            slots = [Slot(Path(place) / name / str(number)).copy(options.root) for number in range(options.jobs)]
+            try:
+                shares.append(run_room(name, modules.split(), tests.split(), slots, until, options, explained, out))
+            finally:
+                for slot in slots:
+                    slot.end()
     return int(min(shares) < options.least)
 
 
@@ -105,9 +115,11 @@ def read_options() -> argparse.Namespace:
     parser.add_argument("--sample", type=int, help="at most this many mutants of each room, at random")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--minutes", type=float, default=1e6, help="begin no mutant later; rooms share the time")
+    parser.add_argument("--again", type=Path, help="only the mutants that survived in this file of an earlier run")
     parser.add_argument("--least", type=float, default=0.95, help="the share that has to die")
     parser.add_argument("--out", default="survivors.jsonl")
     parser.add_argument("--preload", default=PRELOAD, help="modules that all processes share, as far as installed")
+    parser.add_argument("--explained", type=Path, default=ROOT / "tools" / "mutants_explained.txt")
     parser.add_argument("--root", type=Path, default=ROOT)
     options = parser.parse_args()
     options.root = options.root.resolve()
@@ -120,25 +132,88 @@ def run_room(
     name: str,
     modules: list[str],
     tests: list[str],
-    slots: list[Path],
+    slots: list[Slot],
     until: float,
     options: argparse.Namespace,
+    explained: set[Explained],
     out: TextIO,
 ) -> float:
     """Try the mutants of a room, print and write what became of them; returns the share that died."""
-    faults = [fault for file in python_files(options.root, modules) for fault in faults_of(options.root, file)]
+    files = python_files(options.root, modules)
+    found = [fault for file in files for fault in faults_of(options.root, file)]
+    for stale in sorted({each for each in explained if each[0] in files} - {key_of(fault) for fault in found}):
+        print(f"explained, but no such mutant: {' | '.join(stale)}")
+    again = read_again(options.again) if options.again else None
+    faults = [fault for fault in found if key_of(fault) not in explained and (again is None or key_of(fault) in again)]
     chosen = random.Random(options.seed).sample(faults, min(options.sample or len(faults), len(faults)))
-    print(f"{name}: {len(faults)} mutants; first the tests without a fault", flush=True)
+    print(
+        f"{name}: {len(faults)} mutants, {len(found) - len(faults)} others are explained; first the tests without a fault",
+        flush=True,
+    )
     baseline = run_baseline(slots, sorted({fault.file for fault in faults}), tests)
     print(f"{name}: {len(baseline.seconds)} tests pass in {sum(baseline.seconds.values()):.0f} s", flush=True)
     for left_out in baseline.left_out:
         print(f"    left out, for without a fault it does not pass: {left_out}")
+    known = len(baseline.left_out)
     ends: dict[str, Counter[str]] = {}
-    for result in try_all(chosen, baseline, tests, slots, until):
+    for result in try_all(chosen, baseline, slots, until):
         ends.setdefault(result.fault.file, Counter())[result.end] += 1
+        print(
+            "DBG",
+            result.end,
+            f"{result.seconds:.1f}",
+            result.tests,
+            baseline.is_cold(result.fault),
+            result.fault.file,
+            result.fault.mutant.line,
+            result.fault.mutant.after,
+            flush=True,
+        )
         if result.end == "survived":
             tell(name, result, out)
+    for left_out in baseline.left_out[known:]:
+        print(f"    left out: {left_out}")
     return print_table(name, ends, len(chosen), len(faults), out)
+
+
+def key_of(fault: Fault) -> Explained:
+    return fault.file, fault.mutant.before, fault.mutant.after
+
+
+def read_explained(file: Path) -> set[Explained]:
+    """The mutants of a list: a line with the file, then for each the line of code, the mutant's, and why no test can notice it.
+
+    path/from/the/root.py
+    - the line
+    + the mutant's line
+    = reason
+    """
+    found: set[Explained] = set()
+    path = before = after = ""
+    for number, line in enumerate(file.read_text(encoding="utf-8").splitlines() if file.exists() else [], 1):
+        match line[:2]:
+            case "- ":
+                before = line[2:]
+            case "+ ":
+                after = line[2:]
+            case "= " if path and before and after and line[2:].strip():
+                found.add((path, before, after))
+                after = ""
+            case "" | "# ":
+                pass
+            case _ if line.endswith(".py"):
+                path, before = line, ""
+            case _:
+                raise SystemExit(
+                    f"{file}:{number}: not a file, '- line', '+ mutant' or '= reason' in this order: {line}"
+                )
+    return found
+
+
+def read_again(file: Path) -> set[Explained]:
+    """The survivors that an earlier run wrote."""
+    lines = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
+    return {(line["file"], line["before"], line["after"]) for line in lines if "before" in line}
 
 
 def python_files(root: Path, paths: list[str]) -> list[str]:
