@@ -12,7 +12,7 @@ PIP    := PYTHONWARNINGS="ignore:Editable installation" \
 # all cores, where pip takes one; what is no Python (templates of packages) stays as it is
 COMPILE := $(BIN)/python -m compileall -qq -j 0 $(VENV)/lib ingot || true
 
-.PHONY: run test test-all fast-tests all-tests lint docs docs-check reference systems tree clean
+.PHONY: run test test-all fast-tests all-tests lint docs docs-check reference systems clean
 
 run: $(VENV)/.run  ## raw text to a thinking, tool-calling tiny model on this machine's CPU
 	$(BIN)/ingot run recipes/quickstart.yaml
@@ -43,16 +43,12 @@ reference: $(VENV)/.dev  ## write the option reference and the tables of stages 
 systems: $(VENV)/.dev  ## write the pages of docs/systems/ from the presets
 	$(BIN)/python tools/systems.py
 
-tree: $(VENV)/.dev  ## write docs/tree.md from the modules' docstrings
-	$(BIN)/python tools/tree.py
-
 docs-check: $(VENV)/.dev  ## fail if a generated page is out of date, as tests do
 	$(BIN)/python tools/reference.py --check
 	$(BIN)/python tools/tables.py --check
 	$(BIN)/python tools/systems.py --check
-	$(BIN)/python tools/tree.py --check
 
-docs: reference systems tree  ## build the documentation into site/
+docs: reference systems  ## build the documentation into site/
 	$(BIN)/mkdocs build --strict --quiet
 
 $(VENV)/bin/python:  # an old pip takes half as long again

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import runpy
 from math import ceil
@@ -18,12 +19,12 @@ from ingot.recipe.stages import STAGES
 
 ROOT = Path(__file__).parent.parent
 METHODS = sorted(page for page in (ROOT / "docs" / "methods").glob("*.md") if page.name != "index.md")
-GENERATED = ("reference", "systems", "tree.md", "log.md")
+GENERATED = ("reference", "systems", "log")
 WRITTEN = (page for page in (ROOT / "docs").rglob("*.md") if page.relative_to(ROOT / "docs").parts[0] not in GENERATED)
-PAGES = [ROOT / "README.md", *sorted(WRITTEN)]
+PAGES = [ROOT / "README.md", ROOT / "examples" / "README.md", *sorted(WRITTEN)]
 ENDINGS = ["Checked against others", "Checked against ourselves"]
 MAX_WORDS, MAX_LINES, WIDTH = 450, 50, 110
-FOLDERS = ("ingot", "tests", "benchmarks", "recipes", "tools", "docs")
+FOLDERS = ("examples", "ingot", "tests", "benchmarks", "recipes", "tools", "docs")
 PROGRAM: Any = typer.main.get_command(app)
 TABLES = SimpleNamespace(**runpy.run_path(str(ROOT / "tools" / "tables.py")))
 
@@ -70,9 +71,11 @@ def missing_files(text: str, *implied: Path) -> list[str]:
 
 
 def room(page: Path) -> list[Path]:
-    """The folder that a page of rooms/ is about, and tests; the index of methods names files below ingot/."""
+    """The folder that a page of rooms/ or of examples is about; the index of methods names files below ingot/."""
     if page.parent.name == "rooms":
         return [ROOT / "ingot" / page.stem, ROOT / "tests"]
+    if page.parent == ROOT / "examples":
+        return [page.parent]
     return [ROOT / "ingot"] if page.name == "index.md" else []
 
 
@@ -141,13 +144,34 @@ def test_commands_exist(page: Path) -> None:
 def test_tables_and_numbers_are_what_the_code_says() -> None:
     for page in TABLES.pages():
         assert TABLES.written(page) == page.read_text(encoding="utf-8"), "run `make reference`"
+    assert TABLES.CHART.read_text(encoding="utf-8") == TABLES.chart(), "run `make reference`"
+
+
+README = (ROOT / "README.md").read_text(encoding="utf-8").splitlines()
+
+
+def test_the_readme_is_read_in_one_sitting() -> None:
+    """At most 130 lines of at most 130 characters, cells of at most 15 words."""
+    shown = [re.sub(r"\]\([^)]*\)", "]", line) for line in README]  # without the targets of links
+    assert len(shown) <= 130
+    assert [line for line in shown if len(line) > 130] == []
+    cells = [cell for line in shown if line.startswith("|") for cell in line.strip("|").split("|")]
+    assert [cell for cell in cells if len(cell.split()) > 15] == []
+
+
+def test_every_module_begins_with_a_docstring() -> None:
+    modules = [path for folder in ("ingot", "tools", "benchmarks") for path in (ROOT / folder).rglob("*.py")]
+    assert len(modules) > 900
+    assert [path for path in modules if not ast.get_docstring(ast.parse(path.read_text(encoding="utf-8")))] == []
 
 
 def test_a_figure_names_a_benchmark_and_the_code_that_it_is_of() -> None:
     for name, figure in figures().items():
         named = [figure.command.split()[0], *figure.code]
         assert not [path for path in named if not (ROOT / path).exists()], name
-        assert figure.commit in (ROOT / "README.md").read_text(encoding="utf-8"), name
+        assert figure.commit in (ROOT / "docs" / "benchmarks.md").read_text(encoding="utf-8"), name
+        assert figure.headline is None or f"{figure.headline.ours:,g}" in figure.ours, name
+        assert figure.headline is None or f"{figure.headline.theirs:,g}" in figure.peer, name
 
 
 MEASURED = re.compile(r"\bH200\b|\b(x86|N1|CPU|quiet|busy) (cores?|threads?|time)\b")

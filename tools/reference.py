@@ -1,58 +1,120 @@
-"""Writes docs/reference/options.md from the config classes: an option is documented where it is declared, nowhere else.
+"""Write docs/reference/ from the config classes: an option is documented where it is declared, nowhere else.
 
-python tools/reference.py            write the page
-python tools/reference.py --check    fail if the page is not what the classes say (CI)
+A page per stage kind has the stage's keys and the nested options that this kind alone has. What several kinds share stands on a
+page of its room: `SHARED`. The index, options.md, says which is where.
+
+python tools/reference.py            write the pages
+python tools/reference.py --check    fail if a page is not what the classes say (CI)
 """
 
 from __future__ import annotations
 
+import functools
 import inspect
 import sys
 import textwrap
 import typing
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
-from ingot.recipe.stages import STAGES
+from ingot.recipe.stages import STAGES, StageKind
 from ingot.workspace.kinds import Kind, Kinds, KindsByName
 
-PAGE = Path(__file__).parent.parent / "docs" / "reference" / "options.md"
-HEAD = """# Options
+Link = Callable[[type[BaseModel]], str]
+FOLDER = Path(__file__).parent.parent / "docs" / "reference"
+SHARED = {  # page: its heading, and the modules whose options stand there
+    "steps": ("Data steps", "ingot.data.steps"),
+    "filters": ("Filters of conversations", "ingot.post.data.filters"),
+    "tasks": ("Tasks and environments", "ingot.envs"),
+    "model": ("The model's parts", "ingot.model"),
+    "training": ("Training: optimizer, mesh, guards, checkpoints", "ingot"),
+}
+INDEX = """# Options
 
-Every key that a stage understands, by stage kind, generated from the config classes by `make reference`.
-A key without a default must be given. Nested options have their own table below; follow the type's name.
+Every key that a stage understands, generated from the config classes by `make reference`: a page per stage kind, and one for
+each family of options that several kinds share. A key without a default must be given.
+
+| page | what it has |
+| --- | --- |
 """
 
 
 def main() -> int:
-    """Write or check the page; returns the exit code."""
-    text = page()
-    if "--check" not in sys.argv:
-        PAGE.parent.mkdir(parents=True, exist_ok=True)
-        PAGE.write_text(text, encoding="utf-8")
-        return 0
-    if PAGE.exists() and PAGE.read_text(encoding="utf-8") == text:
-        return 0
-    sys.stderr.write(f"{PAGE} is out of date with the config classes; run `make reference` and commit it\n")
-    return 1
+    """Write or check the pages; returns the exit code."""
+    written = pages()
+    stale = [name for name, text in written.items() if _read(FOLDER / name) != text]
+    stale += [path.name for path in sorted(FOLDER.glob("*.md")) if path.name not in written]
+    if "--check" in sys.argv:
+        if stale:
+            sys.stderr.write(f"docs/reference: {', '.join(stale)} out of date with the classes; run `make reference`\n")
+        return bool(stale)
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    for name in stale:
+        if name in written:
+            (FOLDER / name).write_text(written[name], encoding="utf-8")
+        else:
+            (FOLDER / name).unlink()
+    return 0
 
 
-def page() -> str:
-    """The whole reference: a section per stage kind, then one per nested config class."""
-    parts, shown = [HEAD], list[type[BaseModel]]()
+def _read(path: Path) -> str | None:
+    return path.read_text(encoding="utf-8") if path.exists() else None
+
+
+def pages() -> dict[str, str]:
+    """The text of every page by its file name."""
+    homes = homes_of_options()
+    written, index = {}, [INDEX]
     for kind in STAGES.values():
-        config = kind.config()
-        needs = ", ".join(f"`{role}`" + " (optional)" * (role in kind.optional) for role in kind.needs) or "nothing"
-        makes = ", ".join(f"`{made}`" for made in kind.makes)
-        parts.append(f"## {kind.kind}\n\n{kind.does} Needs {needs}; makes {makes}.\n\n{table(config)}")
-        shown += [nested for nested in nested_configs(config) if nested not in shown]
-    parts.append("# Nested options\n")
-    parts += [f"## {nested.__name__}\n\n{summary(nested)}\n\n{table(nested)}" for nested in shown]
+        nested = [config for config, home in homes.items() if home == kind.kind]
+        written[f"{kind.kind}.md"] = _page(f"# {kind.kind}\n\n{_purpose(kind)}\n", [kind.config(), *nested], kind.kind)
+        index.append(f"| [{kind.kind}]({kind.kind}.md) | {kind.does} |\n")
+    for name, (heading, _) in SHARED.items():
+        nested = [config for config, home in homes.items() if home == name]
+        written[f"{name}.md"] = _page(f"# {heading}\n", nested, name)
+        index.append(f"| [{heading}]({name}.md) | {', '.join(_link(each, homes, '') for each in nested)} |\n")
+    written["options.md"] = "".join(index)
+    return written
+
+
+@functools.cache
+def homes_of_options() -> dict[type[BaseModel], str]:
+    """The page of every nested config class: that of the only stage kind that has it, or the shared page of its room."""
+    users: dict[type[BaseModel], list[str]] = {}
+    for kind in STAGES.values():
+        for nested in nested_configs(kind.config()):
+            users.setdefault(nested, []).append(kind.kind)
+    return {config: _home(config, kinds) for config, kinds in users.items()}
+
+
+def _home(config: type[BaseModel], kinds: list[str]) -> str:
+    shared = next(name for name, (_, module) in SHARED.items() if config.__module__.startswith(module))
+    return kinds[0] if len(kinds) == 1 and shared != "model" else shared
+
+
+def _purpose(kind: StageKind) -> str:
+    needs = ", ".join(f"`{role}`" + " (optional)" * (role in kind.optional) for role in kind.needs) or "nothing"
+    return f"{kind.does} Needs {needs}; makes {', '.join(f'`{made}`' for made in kind.makes)}."
+
+
+def _page(head: str, configs: list[type[BaseModel]], name: str) -> str:
+    """A page: its head, then the table of each class under its name; a stage's own table needs no other name."""
+    homes = homes_of_options()
+    parts = [head]
+    for config in configs:
+        named = f"## {config.__name__}\n\n{summary(config)}\n\n" if config in homes else ""
+        parts.append(named + table(config, lambda nested: _link(nested, homes, name)))
     return "\n".join(parts)
+
+
+def _link(config: type[BaseModel], homes: Mapping[type[BaseModel], str], page: str) -> str:
+    """A link to a class's table as a page writes it."""
+    home = homes.get(config, "")
+    return f"[{config.__name__}]({'' if home in (page, '') else home + '.md'}#{config.__name__.lower()})"
 
 
 def summary(config: type[BaseModel]) -> str:
@@ -61,21 +123,21 @@ def summary(config: type[BaseModel]) -> str:
     return "\n\n".join(f"```text\n{textwrap.dedent(one)}\n```" if one.startswith(" ") else one for one in paragraphs)
 
 
-def table(config: type[BaseModel]) -> str:
+def table(config: type[BaseModel], link: Link) -> str:
     """The fields of a config class as a Markdown table."""
     rows = ["| key | type | default | meaning |", "| --- | --- | --- | --- |"]
     for name, field in config.model_fields.items():
         own = f"`{config.kind_name()}`" if issubclass(config, Kind) and name == config.key else ""
         cells = (
             f"`{name}`",
-            own or type_name(whole_type(field)),
+            own or type_name(whole_type(field), link),
             own or default(field),
             field.description or "",
         )
         rows.append("| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in cells) + " |")
     if issubclass(config, KindsByName):
         for name, kind in config.kinds.builtin().items():
-            rows.append(f"| `{name}` | {type_name(kind)} | its defaults | {summary(kind).splitlines()[0]} |")
+            rows.append(f"| `{name}` | {type_name(kind, link)} | its defaults | {summary(kind).splitlines()[0]} |")
         rows.append(
             f"| `file.py:Name` | mapping | its defaults | a {config.kinds.what} of your own, with its options |"
         )
@@ -107,22 +169,22 @@ def default(field: FieldInfo) -> str:
     return f"`{list(field.default) if isinstance(field.default, tuple) else field.default}`"
 
 
-def type_name(annotation: object) -> str:
+def type_name(annotation: object, link: Link) -> str:
     """A readable name of a type, config classes as links to their table."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return f"[{annotation.__name__}](#{annotation.__name__.lower()})"
+        return link(annotation)
     origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
     if origin is typing.Annotated:
         kinds = [kind for table in arguments[1:] if isinstance(table, Kinds) for kind in table.builtin().values()]
-        return " or ".join([*map(type_name, kinds), "`file.py:Name`"]) if kinds else type_name(arguments[0])
+        return " or ".join([*map(link, kinds), "`file.py:Name`"]) if kinds else type_name(arguments[0], link)
     if origin is typing.Literal:
         return " or ".join(f"`{value}`" for value in arguments)
     if origin in (tuple, list):
-        return "list of " + type_name(arguments[0])
+        return "list of " + type_name(arguments[0], link)
     if origin in (dict, Mapping):
-        return f"mapping of {type_name(arguments[0])} to {type_name(arguments[1])}"
+        return f"mapping of {type_name(arguments[0], link)} to {type_name(arguments[1], link)}"
     if arguments:
-        return " or ".join(type_name(argument) for argument in arguments)
+        return " or ".join(type_name(argument, link) for argument in arguments)
     return "null" if annotation is type(None) else getattr(annotation, "__name__", str(annotation))
 
 

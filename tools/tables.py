@@ -28,15 +28,16 @@ from ingot.recipe.stages import STAGES, StageKind
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))  # to be run as a file
 
-from benchmarks.figures import figure_table  # noqa: E402
+from benchmarks.figures import chart, figure_table, headline_table  # noqa: E402
 
 DOCS = ROOT / "docs"
+CHART = DOCS / "images" / "speeds.svg"
 
 
 def main() -> int:
     """Write or check the tables; returns the exit code."""
-    texts = {page: written(page) for page in pages()}
-    stale = [page for page, text in texts.items() if text != page.read_text(encoding="utf-8")]
+    texts = {page: written(page) for page in pages()} | {CHART: chart()}
+    stale = [page for page, text in texts.items() if not page.exists() or text != page.read_text(encoding="utf-8")]
     if "--check" in sys.argv and stale:
         named = ", ".join(str(page) for page in stale)
         sys.stderr.write(f"{named}: a table or a number is out of date; run `make reference` and commit it\n")
@@ -48,7 +49,10 @@ def main() -> int:
 
 def pages() -> list[Path]:
     """README and the pages of docs/ that people write."""
-    return [ROOT / "README.md", *sorted(set(DOCS.rglob("*.md")) - {DOCS / "log.md", DOCS / "tree.md"})]
+    return [
+        ROOT / "README.md",
+        *sorted(page for page in DOCS.rglob("*.md") if page.parent.name not in ("log", "reference")),
+    ]
 
 
 def written(page: Path) -> str:
@@ -135,7 +139,8 @@ def argument(given: Any) -> str:
 
 
 TABLES: dict[tuple[Path, str], Callable[[], str]] = {
-    (ROOT / "README.md", "figures"): figure_table,
+    (ROOT / "README.md", "headlines"): headline_table,
+    (DOCS / "benchmarks.md", "figures"): figure_table,
     (DOCS / "recipes.md", "stages"): stage_table,
     (DOCS / "rooms" / "cli.md", "commands"): command_table,
 }

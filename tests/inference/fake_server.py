@@ -102,7 +102,8 @@ def fake_server(script: Callable[[dict[str, Any]], Reply]) -> Iterator[FakeServe
             self.wfile.write(b"data: [DONE]\n\n")
 
         def _event(self, value: dict[str, Any]) -> None:
-            self.wfile.write(b"data: " + json.dumps(value).encode() + b"\n\n")
+            chunk = {"id": "chunk", "object": "chat.completion.chunk", "created": 0, "model": MODEL, **value}
+            self.wfile.write(b"data: " + json.dumps(chunk).encode() + b"\n\n")
             self.wfile.flush()
 
         def _send(self, status: int, value: Any, headers: dict[str, str] | None = None) -> None:

@@ -1,6 +1,6 @@
 """What a newcomer adds, from outside the package: each thing one file of few lines, in a real run, with errors that help.
 
-The files are in `outside/`; those that docs/guides/task-kind.md shows are run as they stand there.
+The files are in `examples/`; those that docs/guides/task-kind.md shows are run as they stand there.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from ingot.workspace.outside import load_outside
 from tests.envs.script import wrong
 from tests.evals.conftest import World
 
-OUTSIDE = Path(__file__).parent / "outside"
+OUTSIDE = Path(__file__).parents[2] / "examples"
 GUIDE = Path(__file__).parents[2] / "docs/guides/task-kind.md"
 COMMON = "sequence_length: 128, device: cpu, precision: float32"
 TASKS = "{weights: {squares.py:Squares: 1}, squares.py:Squares: {largest: 60}}"

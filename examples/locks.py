@@ -1,4 +1,4 @@
-"""An environment of my own: find the number of a lock by trying, with a tool that says higher or lower."""
+"""An environment with a tool and state: find the number of a lock by trying, with a tool that says higher or lower."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An algorithm of my own: CISPO (MiniMax-M1, arXiv 2506.13585) with GRPO's bounds.
+"""An RL algorithm: CISPO (MiniMax-M1, arXiv 2506.13585) with GRPO's bounds.
 
 −Σ_t clip(r_t, 1 − low, 1 + high).detach() · A_t · log π_t / (sampled tokens): no token loses its gradient by the clip.
 """

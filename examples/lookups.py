@@ -1,4 +1,4 @@
-"""A task with a tool of my own: the model calls `lookup` and repeats what it says."""
+"""An environment whose tool has the answer, with a solution for SFT: the model calls `lookup` and repeats what it says."""
 
 from __future__ import annotations
 
