@@ -1,6 +1,7 @@
 """`ingot eval`: measure any model with suites, list the suites, compare what was measured.
 
 ingot eval MODEL --suite gsm8k,mmlu --limit 100        a checkpoint, a Hugging Face folder, a GGUF file
+ingot eval MODEL my_suite.yaml                         a suite that is data alone
 ingot eval --endpoint http://127.0.0.1:8000/v1 --model NAME --suite ifeval
 ingot eval FILE.yaml                                   the eval stages of a recipe, or a file of options
 """
@@ -68,10 +69,15 @@ def model_command(
     model: Annotated[
         str, typer.Argument(metavar="[MODEL]", help="Checkpoint, stage or Hugging Face folder, or a GGUF file.")
     ] = "",
+    files: Annotated[
+        list[Path] | None, typer.Argument(metavar="[SUITE.yaml]...", help="Suites that are data alone.")
+    ] = None,
     suite: Annotated[
         list[str] | None,
         typer.Option(
-            "--suite", metavar="NAMES", help="Suites, with commas between: names, file.py:Name, lm_eval:TASK."
+            "--suite",
+            metavar="NAMES",
+            help="Suites, with commas between: names, file.py:Name, file.yaml, lm_eval:TASK.",
         ),
     ] = None,
     limit: LimitOption = None,
@@ -111,6 +117,12 @@ def model_command(
     """Measure a model, or a server's, with suites; the scores and answers are kept below the run folder."""
     from ingot.recipe.single import make_stage
 
+    data_suites = list(map(str, files or ()))
+    if endpoint is not None and model.endswith(RECIPES):  # the first word is then no model
+        model, data_suites = "", [model, *data_suites]
+    if wrong := [name for name in data_suites if not name.endswith(RECIPES)]:
+        fix = f"write --suite {wrong[0]}; suites after the model are YAML files"
+        raise RecipeError(f"{wrong[0]} is no YAML file", place="ingot eval", fix=fix)
     if (endpoint is None) == (not model):
         raise RecipeError("give a model or --endpoint", place="ingot eval", fix="ingot eval MODEL --suite gsm8k,mmlu")
     if endpoint is None:
@@ -119,7 +131,7 @@ def model_command(
         )
     else:
         refuse_given(context, ("device", "precision"), "with --endpoint: the server computes")
-    names = [name for text in suite or () for name in text.split(",") if name]
+    names = [*data_suites, *(name for text in suite or () for name in text.split(",") if name)]
     if not names:
         raise RecipeError("no suite is named", place="--suite", fix="`ingot eval list` has them: --suite gsm8k,mmlu")
     values: dict[str, Any] = {
@@ -180,7 +192,9 @@ def list_command(as_json: JsonOption = False) -> None:
     for row in rows:
         table.add_row(row["name"], row["about"], _source(row["files"], row["data_sets"]))
     console().print(table)
-    typer.echo("besides: file.py:Name of your own, and lm_eval:TASK for any task of the LM evaluation harness")
+    typer.echo(
+        "besides: file.py:Name and file.yaml of your own, and lm_eval:TASK for any task of the LM evaluation harness"
+    )
 
 
 def _source(files: Sequence[str], data_sets: Sequence[str]) -> str:

@@ -2,8 +2,8 @@
 
 `extends: base.yaml` (relative to the file that says so) lays this file over the base: mappings are merged key by key,
 lists and scalars are replaced, a stage set to null is removed. `--set stage.key=value` does the same for one value.
-`file.py:Name` is relative to the file that says so, too; on the command line to the working directory. Each value
-keeps its place, so that an error names the right file and line or the right option.
+`file.py:Name` and a suite's `file.yaml` are relative to the file that says so, too; on the command line to the working
+directory. Each value keeps its place, so that an error names the right file and line or the right option.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def _read(path: Path, above: tuple[Path, ...], problems: Problems, asked_at: str
         problems.add(f"cannot be read: {error.strerror or error}", place=asked_at or label)
         return empty
     before = len(problems.found)
-    tree = anchored(parse_yaml(text, label, problems), path.parent)
+    tree = parse_yaml(text, label, problems)
     if len(problems.found) > before:
         return empty
     if tree.content is None:
@@ -91,7 +91,9 @@ def _read(path: Path, above: tuple[Path, ...], problems: Problems, asked_at: str
         problems.add("expected a mapping of keys to values", place=tree.place, fix="write name, seed and stages")
         return empty
     base = tree.content.get("extends")
-    own = Node({key: value for key, value in tree.content.items() if key != "extends"}, tree.place)
+    own = anchored(
+        Node({key: value for key, value in tree.content.items() if key != "extends"}, tree.place), path.parent
+    )
     if base is None:
         return own
     if not isinstance(base.content, str) or not base.content or "\0" in base.content:

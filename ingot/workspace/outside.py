@@ -1,4 +1,4 @@
-"""Loads the user's own classes and functions: `file.py:Name` and `package.module:Name`.
+"""Loads the user's own classes and functions: `file.py:Name` and `package.module:Name`; finds kinds that are data, `file.yaml`.
 
 Wherever a recipe or a command names a kind (a task, a suite, a data step, an algorithm, a tool), it may name a class or a
 function of the user's own instead. A file is loaded by its path, as the module
@@ -32,6 +32,7 @@ from ingot.workspace.nearest import suggestion
 
 __path__: list[str] = []  # so that Python looks for modules below this one, and asks `_Finder`
 FILE_SPEC = re.compile(r"([^\0\n]+\.py):([A-Za-z_]\w*)")
+DATA_SPEC = re.compile(r"[^\0\n]+\.ya?ml")  # a kind that is written as data, as a suite can be
 MODULE_SPEC = re.compile(r"([A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*):([A-Za-z_]\w*)")
 _HASH = "__ingot_sha256__"
 
@@ -44,8 +45,11 @@ def is_outside(spec: str) -> bool:
 def anchor(spec: str, folder: Path) -> str:
     """`file.py:Name` with the file's absolute path, where a relative one begins at `folder`; any other text is unchanged.
 
-    Words before a file's name are part of it only if there is such a file: "look at this.py:Name" is a sentence.
+    So is `file.yaml`, if there is such a file. Words before a file's name are part of it only if there is such a file: "look at
+    this.py:Name" is a sentence.
     """
+    if DATA_SPEC.fullmatch(spec):
+        return str((folder / spec).resolve()) if (folder / spec).is_file() else spec
     found = FILE_SPEC.fullmatch(spec)
     if found is None or (re.search(r"\s", found[1]) and not (folder / found[1]).is_file()):
         return spec
@@ -88,6 +92,9 @@ def digests(value: Any) -> dict[str, str]:
     """
     found = {}
     for text in _texts(value):
+        if DATA_SPEC.fullmatch(text) and Path(text).is_file():
+            found[text] = file_sha256(Path(text))
+            continue
         module = MODULE_SPEC.fullmatch(text)
         is_file = FILE_SPEC.fullmatch(text) is not None and Path(text.rpartition(":")[0]).is_file()
         if is_file or (module is not None and module_file(module[1]) is not None):
@@ -219,6 +226,8 @@ def _texts(value: Any) -> Iterator[str]:
 def without_paths(value: Any) -> Any:
     """A JSON-like value in which a spec's file has no folder: what is the same work has the same hash wherever it lies."""
     if isinstance(value, str):
+        if DATA_SPEC.fullmatch(value) and Path(value).is_absolute():
+            return Path(value).name
         found = FILE_SPEC.fullmatch(value)
         return f"{Path(found[1]).name}:{found[2]}" if found and Path(found[1]).is_absolute() else value
     if isinstance(value, dict):

@@ -69,15 +69,6 @@ class ChoiceSuite(FileSuite):
         """The questions."""
         return [self.item(row, place) for place, row in self.rows(subject)]
 
-    def all_rows(self, subject: Subject) -> list[tuple[str, Row]]:
-        """The rows with their places, whatever the limits."""
-        given = bool(self.files)
-        return rows_of(self.files or self.local, self.hub, subject.data, given=given, suite=self.short_name)
-
-    def rows(self, subject: Subject) -> list[tuple[str, Row]]:
-        """The rows that are asked."""
-        return self.some(self.all_rows(subject), subject)
-
     def examples(self, subject: Subject, items: Sequence[Item]) -> list[list[Item]]:
         """The worked examples of each item."""
         if not self.shots:
@@ -94,8 +85,8 @@ class ChoiceSuite(FileSuite):
 
     def pool(self, subject: Subject) -> tuple[list[Item], bool]:
         """What worked examples are taken from, and whether these are the suite's own rows."""
-        if self.shot_files or self.shot_local:
-            files, given = self.shot_files or self.shot_local, bool(self.shot_files)
+        if self.given_shots or self.shot_local:
+            files, given = self.given_shots or self.shot_local, bool(self.given_shots)
             rows, own = rows_of(files, self.shot_hub, subject.data, given=given, suite=self.short_name), False
         else:
             rows = self.all_rows(subject)

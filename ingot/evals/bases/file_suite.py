@@ -31,16 +31,33 @@ class FileSuite(Suite):
     hub: ClassVar[
         tuple[str, ...]
     ] = ()  # data sets of the hub, where the data folder has none: hf:NAME:CONFIGURATION:SPLIT
+    data_rows: ClassVar[tuple[str, ...]] = ()  # of a suite that is data alone (data_suite.py): what its file names
+    data_shots: ClassVar[tuple[str, ...]] = ()  # and the rows of its worked examples
     files: tuple[str, ...] = Field(
         (), description="files of questions, instead of the published ones: JSONL, Parquet, CSV, or hf:NAME:SPLIT"
     )
     limit: int | None = Field(None, ge=1, description="use only the first N questions")
     subset: str = Field("", description="only the questions of this file, which `ingot eval subset` makes")
 
+    @property
+    def given(self) -> tuple[str, ...]:
+        """The files that the recipe names, or else a suite that is data alone."""
+        return self.files or self.data_rows
+
+    @property
+    def given_shots(self) -> tuple[str, ...]:
+        """The same for the rows of worked examples, in a suite that takes some."""
+        named: tuple[str, ...] = getattr(self, "shot_files", ())
+        return named or self.data_shots
+
+    def all_rows(self, subject: Subject) -> list[tuple[str, Row]]:
+        """The rows with their places, whatever the limits."""
+        given = self.given
+        return rows_of(given or self.local, self.hub, subject.data, given=bool(given), suite=self.short_name)
+
     def rows(self, subject: Subject) -> list[tuple[str, Row]]:
-        """The rows with their places, no more than the limits allow."""
-        rows = rows_of(self.files or self.local, self.hub, subject.data, given=bool(self.files), suite=self.short_name)
-        return self.some(rows, subject)
+        """The rows that are asked, no more than the limits allow."""
+        return self.some(self.all_rows(subject), subject)
 
     def some(self, rows: Sequence[tuple[str, Row]], subject: Subject) -> list[tuple[str, Row]]:
         """Those of all rows that are asked: the subset's, and no more than the limits allow."""
@@ -51,8 +68,9 @@ class FileSuite(Suite):
         return list(subject.some(rows if self.limit is None else rows[: self.limit]))
 
     def outside(self) -> dict[str, str]:
-        """The files are part of what is measured."""
-        return fingerprints(self.files) | fingerprint_of(self.subset)
+        """The files are part of what is measured, those of worked examples too."""
+        shots = {f"shots/{name}": found for name, found in fingerprints(self.given_shots).items()}
+        return fingerprints(self.given) | shots | fingerprint_of(self.subset)
 
 
 def fingerprint_of(subset: str) -> dict[str, str]:

@@ -125,14 +125,13 @@ class ShortAnswerSuite(FileSuite):
 
     def examples(self, asked: Sequence[Short], pool: Sequence[Short]) -> list[list[Short]]:
         """The worked examples of each question, out of a pool of questions."""
-        draw = FewShot(pool, self.shots, self.draw, itself=not self.shot_files)
+        draw = FewShot(pool, self.shots, self.draw, itself=not self.given_shots)
         return [draw(each) for each in asked]
 
     def _shots(self, subject: Subject, asked: Sequence[Short]) -> list[tuple[tuple[str, str], ...]]:
         if not self.shots:
             return [()] * len(asked)
-        files, given = self.shot_files or self.files or self.local, bool(self.shot_files or self.files)
-        hub = self.shot_hub or self.hub
-        rows = rows_of(files, hub, subject.data, given=given, suite=self.short_name)
+        given, hub = self.given_shots or self.given, self.shot_hub or self.hub
+        rows = rows_of(given or self.local, hub, subject.data, given=bool(given), suite=self.short_name)
         examples = self.examples(asked, [self.short(row, place) for place, row in rows])
         return [tuple((example.text, example.answers[0]) for example in each) for each in examples]

@@ -1,6 +1,7 @@
 """What an eval suite is: options, and a measurement of a model.
 
-A suite is one file in evals/suites/, or a class in a file of the user's own (`suite: my_suite.py:Mine`). Its method `measure` is
+A suite is one file in evals/suites/, a class in a file of the user's own (`suite: my_suite.py:Mine`), or data alone (`suite:
+my_suite.yaml`, data_suite.py). Its method `measure` is
 a generator: it yields what it asks of the model (request.py) and is sent the answers, as often as it likes, and returns what it
 found. The requests of all suites are answered together (answer.py), so a suite should ask all that it can at once.
 
@@ -32,6 +33,7 @@ from ingot.evals.scores.scores import Metric
 from ingot.workspace.config import Config
 from ingot.workspace.errors import ArtifactError, RecipeError
 from ingot.workspace.kinds import Kind, Kinds
+from ingot.workspace.outside import DATA_SPEC
 
 if TYPE_CHECKING:
     import torch
@@ -143,7 +145,7 @@ class Suite(Kind):
     forms: ClassVar[tuple[Form, ...]] = "text", "chat"  # in which its questions can be put; none: it asks no questions
     thinks: ClassVar[bool] = True  # whether it is another measurement when the model thinks first
     does: ClassVar[str] = ""  # one line for `ingot eval list`; by default the first of the docstring
-    suite: str = Field("", description="the suite: a name, or file.py:Name")
+    suite: str = Field("", description="the suite: a name, file.py:Name, or file.yaml")
     name: str = Field(
         "",
         pattern="^[a-z0-9_]*$",
@@ -169,4 +171,16 @@ def check_top_p(options: Config, temperature: float) -> None:
         raise ValueError("top_p: greedy answers are not drawn; give a temperature above 0, or leave it out")
 
 
-SUITES = Kinds(Suite, "eval suite")  # type: ignore[type-abstract]
+class Suites(Kinds[Suite]):
+    """The eval suites: by name, `file.py:Name`, or `file.yaml`."""
+
+    def find(self, name: str) -> type[Suite]:
+        """The class of a suite; that of a YAML file is made of it."""
+        if not DATA_SPEC.fullmatch(name):
+            return super().find(name)
+        from ingot.evals.bases.data_suite import load_data_suite
+
+        return load_data_suite(name)
+
+
+SUITES = Suites(Suite, "eval suite")  # type: ignore[type-abstract]
