@@ -71,7 +71,7 @@ def pages() -> dict[str, str]:
     written, index = {}, [INDEX]
     for kind in STAGES.values():
         nested = [config for config, home in homes.items() if home == kind.kind]
-        written[f"{kind.kind}.md"] = _page(f"# {kind.kind}\n\n{_purpose(kind)}\n", [kind.config(), *nested], kind.kind)
+        written[f"{kind.kind}.md"] = _page(f"# {kind.kind}\n\n{_purpose(kind)}\n", [kind.config, *nested], kind.kind)
         index.append(f"| [{kind.kind}]({kind.kind}.md) | {kind.does} |\n")
     for name, (heading, _) in SHARED.items():
         nested = [config for config, home in homes.items() if home == name]
@@ -86,7 +86,7 @@ def homes_of_options() -> dict[type[BaseModel], str]:
     """The page of every nested config class: that of the only stage kind that has it, or the shared page of its room."""
     users: dict[type[BaseModel], list[str]] = {}
     for kind in STAGES.values():
-        for nested in nested_configs(kind.config()):
+        for nested in nested_configs(kind.config):
             users.setdefault(nested, []).append(kind.kind)
     return {config: _home(config, kinds) for config, kinds in users.items()}
 

@@ -23,7 +23,8 @@ from ingot.cli.app import app
 from ingot.evals.bases.suite import SUITES
 from ingot.model.presets.preset import presets
 from ingot.post.algorithm import PREFER, RL
-from ingot.recipe.stages import STAGES, StageKind
+from ingot.recipe.stages import STAGES
+from ingot.workspace.stage import Stage
 
 ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))  # to be run as a file
@@ -96,7 +97,7 @@ def stage_table() -> str:
     return "\n".join(rows)
 
 
-def role(kind: StageKind, name: str) -> str:
+def role(kind: Stage, name: str) -> str:
     """A role, with its artifact where that has another name."""
     artifact = kind.needs[name]
     if name in kind.many:

@@ -25,9 +25,10 @@ from ingot.cli.sweep import sweep_command
 from ingot.cli.tokenizer import tokenizer_app
 from ingot.cli.ui import ui_command
 from ingot.cli.watch import HANG_AFTER, HangOption, watch_command, watch_this
-from ingot.recipe.stages import STAGES, StageKind
+from ingot.recipe.stages import STAGES
 from ingot.workspace.errors import RecipeError
 from ingot.workspace.runs import find_stage
+from ingot.workspace.stage import Stage
 
 
 class _Commands(Group):
@@ -245,7 +246,7 @@ app.command("export")(export_command)
 app.command("watch", context_settings={"allow_extra_args": True, "ignore_unknown_options": True})(watch_command)
 
 
-def _add_stage_command(kind: StageKind, to: typer.Typer, name: str) -> None:
+def _add_stage_command(kind: Stage, to: typer.Typer, name: str) -> None:
     """`ingot KIND FILE` for one kind of stage, as the command `name` of `to`."""
 
     def command(

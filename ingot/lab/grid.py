@@ -134,7 +134,7 @@ def seeded_stages(recipe: Recipe, axes: Sequence[Axis], needed: Collection[str],
     found = [
         name
         for name in reached_stages(recipe, axes)
-        if name in needed and set(TRAINED) & set(table[recipe.stage(name).kind].makes)
+        if name in needed and set(TRAINED) & set(table.find(recipe.stage(name).kind).makes)
     ]
     if not found:
         raise RecipeError(

@@ -67,7 +67,7 @@ def find_target(recipe: Recipe, text: str, best: Best, table: Table) -> Target:
 
 
 def _measures(recipe: Recipe, name: str, table: Table) -> bool:
-    return "scores" in table[recipe.stage(name).kind].makes
+    return "scores" in table.find(recipe.stage(name).kind).makes
 
 
 def _subject(recipe: Recipe, name: str) -> str:

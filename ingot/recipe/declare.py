@@ -12,11 +12,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from ingot.recipe.problems import Problems
-from ingot.recipe.stages import StageKind, Table
+from ingot.recipe.stages import Table
 from ingot.recipe.tree import Node
 from ingot.recipe.validate import validate
 from ingot.workspace.config import Config
+from ingot.workspace.errors import RecipeError
 from ingot.workspace.nearest import suggestion
+from ingot.workspace.outside import without_paths
+from ingot.workspace.stage import Stage
 
 STAGE_KEYS = ("stage", "inputs", "before", "after", "seed")
 """Keys that the recipe reads in every stage; no config class has a field of these names (a test checks it)."""
@@ -30,7 +33,7 @@ class Declared:
 
     name: str
     written_as: str
-    kind: StageKind
+    kind: Stage
     config: Config | None
     seed: int
     inputs: Node | None
@@ -79,20 +82,21 @@ def declare(name: str, node: Node, recipe_seed: int, table: Table, problems: Pro
         return None
     entries = node.content
     written = entries.get("stage")
-    kind = name if written is None else written.content
-    if not isinstance(kind, str) or kind not in table:
-        place = node.place if written is None else written.place
-        fix = suggestion(str(kind), table, "stage kinds")
+    try:
+        kind = table.find(name if written is None else str(written.content))
+    except RecipeError as error:
+        fix = error.fix or ""
         if written is None:
             fix += f"{'' if fix.endswith('?') else '.'} A stage with a name of its own says its kind: `stage: KIND`"
-        problems.add(f"{name}: there is no stage kind {kind}", place=place, fix=fix)
+        place = node.place if written is None else written.place
+        problems.add(f"{name}: {error.problem}", place=place, fix=fix)
         return None
     options = Node({key: child for key, child in entries.items() if key not in STAGE_KEYS}, node.place)
     return Declared(
         name=name,
         written_as=name,
-        kind=table[kind],
-        config=validate(table[kind].config(), options, name, problems, also=STAGE_KEYS),
+        kind=kind,
+        config=validate(kind.config, options, name, problems, also=STAGE_KEYS),
         seed=read_seed(entries.get("seed"), f"{name}.seed", recipe_seed, problems),
         inputs=entries.get("inputs"),
         after=entries.get("after"),
@@ -124,7 +128,10 @@ def expand(declared: list[Declared], problems: Problems) -> list[Declared]:
 def _targets(stage: Declared, after: Node, earlier: list[str], problems: Problems) -> list[str]:
     """The names of the stages that `after` means."""
     if "checkpoint" not in stage.kind.needs or "checkpoint" in stage.kind.makes:
-        problems.add(f"{stage.name}.after: a {stage.kind.kind} stage does not look at checkpoints", place=after.place)
+        problems.add(
+            f"{stage.name}.after: a {without_paths(stage.kind.kind)} stage does not look at checkpoints",
+            place=after.place,
+        )
         return []
     if after.content == "each":
         if not earlier:

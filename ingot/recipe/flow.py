@@ -150,7 +150,7 @@ def follow_recipe(recipe: Recipe, runs: Path, world: World, stop: StopSignal, ta
 
 
 def _call(work: StageWork, folders: Mapping[str, Path], folder: StageFolder) -> dict[str, Any]:
-    return work.kind.run_function()(work.stage.config, input_paths(work.stage.inputs, folders), folder)
+    return work.kind.run(work.stage.config, input_paths(work.stage.inputs, folders), folder)
 
 
 def _is_divided(work: StageWork) -> bool:

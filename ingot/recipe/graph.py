@@ -7,8 +7,8 @@ teacher of itself would be a silent no-op. Options may stand in for it (`Config.
 
     hash(stage) = sha256(kind, version of the kind, config, outside, seed, {role: hash of the input})
 
-`outside` is what a config reads besides its inputs. Files that it names (`file.py:Name`, workspace/outside.py) count by content,
-not by folder.
+`outside` is what a config reads besides its inputs. Files that it names (`file.py:Name`, workspace/outside.py), and the file of
+a kind from outside, count by content, not by folder.
 The hash of an input that a stage makes is that stage's hash; the hash of a path is that of its content (of shards: of their
 index, which has the checksum of every file; they may be terabytes). So the same work has the same name on every machine, and
 any change of config, seed, version or data upstream gives another one.
@@ -113,7 +113,9 @@ class _Resolver:
             return {}
         for role, node in written.entries.items():
             if role not in self.stage.kind.needs:
-                fix = suggestion(role, self.stage.kind.needs, f"inputs of a {self.stage.kind.kind} stage")
+                fix = suggestion(
+                    role, self.stage.kind.needs, f"inputs of a {without_paths(self.stage.kind.kind)} stage"
+                )
                 self.problems.add(f"unknown input {self.stage.name}.inputs.{role}", place=node.place, fix=fix)
         filled: dict[str, InputSource | Mapping[str, InputSource]] = {}
         for role, artifact in self.stage.kind.needs.items():
@@ -242,10 +244,10 @@ def hash_stages(recipe: Recipe, table: Table = STAGES) -> dict[str, str]:
         work = stage.config.work()
         hashes[stage.name] = content_hash(
             {
-                "kind": stage.kind,
-                "version": table[stage.kind].version,
+                "kind": without_paths(stage.kind),
+                "version": table.find(stage.kind).version,
                 "config": without_paths(work),
-                "outside": stage.config.outside() | without_paths(digests(work)),
+                "outside": stage.config.outside() | without_paths(digests([stage.kind, work])),
                 "seed": stage.seed,
                 "inputs": input_hashes(stage.inputs, hashes),
             }

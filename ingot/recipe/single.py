@@ -39,7 +39,7 @@ def load_stage(
     parsed = parse_changes(changes, problems)
     problems.raise_if_any()
     if "stages" not in root.entries:
-        own = table[kind].config().model_fields
+        own = table.find(kind).config.model_fields
         if _lacks_stages(root, own, table):
             parts = {key: node for key, node in root.entries.items() if key in ROOT_KEYS}
             stages = {key: node for key, node in root.entries.items() if key not in ROOT_KEYS}

@@ -8,7 +8,8 @@ from pathlib import Path
 from ingot.recipe.folders import Done, read_done, stage_folder
 from ingot.recipe.graph import hash_stages
 from ingot.recipe.recipe import Recipe, RecipeStage
-from ingot.recipe.stages import STAGES, StageKind, Table
+from ingot.recipe.stages import STAGES, Table
+from ingot.workspace.stage import Stage
 
 
 @dataclass(frozen=True)
@@ -16,7 +17,7 @@ class StageWork:
     """One stage and the folder that is or will be its result."""
 
     stage: RecipeStage
-    kind: StageKind
+    kind: Stage
     hash: str
     folder: Path
     done: Done | None
@@ -35,6 +36,7 @@ def list_work(recipe: Recipe, runs: Path, table: Table = STAGES) -> list[StageWo
     works = []
     for stage in recipe.stages:
         folder = stage_folder(runs / recipe.name, stage.name, hashes[stage.name])
-        done = read_done(folder, hashes[stage.name], table[stage.kind].makes)
-        works.append(StageWork(stage, table[stage.kind], hashes[stage.name], folder, done))
+        kind = table.find(stage.kind)
+        done = read_done(folder, hashes[stage.name], kind.makes)
+        works.append(StageWork(stage, kind, hashes[stage.name], folder, done))
     return works

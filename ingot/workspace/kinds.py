@@ -19,7 +19,6 @@ Parts of a model and optimizers are kinds too (`Part`), named by the key `kind`.
 from __future__ import annotations
 
 import importlib
-import inspect
 import json
 import pkgutil
 import re
@@ -32,7 +31,7 @@ from pydantic_core import ErrorDetails, InitErrorDetails, PydanticCustomError, P
 from ingot.workspace.config import Config
 from ingot.workspace.errors import RecipeError
 from ingot.workspace.nearest import suggestion
-from ingot.workspace.outside import is_from_outside, is_outside, load_outside, spec_of
+from ingot.workspace.outside import adopt, is_from_outside, is_kind, is_outside, load_outside, spec_of
 
 WRONG_KIND = "wrong_kind"
 """pydantic's type for the error of a kind that is not there or cannot be loaded; ctx has `problem` and `fix`."""
@@ -110,23 +109,14 @@ class Kinds(Generic[Of]):
 
     def adopt(self, thing: Any, spec: str) -> type[Of]:
         """Check that something from outside is a kind of this family."""
-        if not self._is_kind(thing):
-            base = self.base
-            fix = f"write class {spec.rpartition(':')[2]}({base.__name__}), with {base.__name__} from {base.__module__}"
-            raise RecipeError(
-                f"{spec} does not derive from {base.__name__}, the base class of every {self.what}", fix=fix
-            )
-        if missing := sorted(getattr(thing, "__abstractmethods__", ())):
-            fix = f"write {_head(thing, missing[0])}"
-            raise RecipeError(f"{spec} has no {' and no '.join(missing)}, which every {self.what} has", fix=fix)
-        return thing
+        return adopt(thing, spec, self.base, self.what)
 
     def builtin(self) -> dict[str, type[Of]]:
         """Every built-in kind by name."""
         return {name: self.find(name) for name in self.names()}
 
     def _is_kind(self, thing: Any) -> bool:
-        return isinstance(thing, type) and issubclass(thing, self.base) and thing is not self.base
+        return is_kind(thing, self.base)
 
     def read(self, value: Any, info: ValidationInfo | None = None) -> Of:
         """An entry of a recipe as an object of its kind; pydantic's errors point into the entry."""
@@ -156,14 +146,6 @@ class Kinds(Generic[Of]):
             lambda kind, info: kind.model_dump(mode=info.mode), info_arg=True
         )
         return core_schema.with_info_plain_validator_function(self.read, serialization=serialization)
-
-
-def _head(thing: type, name: str) -> str:
-    """The first line of a method, as a class must write it."""
-    method = getattr(thing, name)
-    if isinstance(method, property):
-        return f"{name} as a property"
-    return f"def {name}{inspect.signature(method)}".replace("'", "")
 
 
 class Parts(Kinds[Of]):

@@ -17,6 +17,7 @@ from __future__ import annotations
 import importlib
 import importlib.machinery
 import importlib.util
+import inspect
 import re
 import sys
 import traceback
@@ -24,7 +25,7 @@ from collections.abc import Iterator, Sequence
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, TypeVar
 
 from ingot.workspace.errors import RecipeError
 from ingot.workspace.files import file_sha256
@@ -35,6 +36,7 @@ FILE_SPEC = re.compile(r"([^\0\n]+\.py):([A-Za-z_]\w*)")
 DATA_SPEC = re.compile(r"[^\0\n]+\.ya?ml")  # a kind that is written as data, as a suite can be
 MODULE_SPEC = re.compile(r"([A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*):([A-Za-z_]\w*)")
 _HASH = "__ingot_sha256__"
+Base = TypeVar("Base")
 
 
 def is_outside(spec: str) -> bool:
@@ -73,6 +75,31 @@ def load_outside(spec: str, folder: Path = Path(), place: str | None = None) -> 
         fix = suggestion(name, _public(loaded), "it has")
         raise RecipeError(f"{path or module} has no {name}", place=place, fix=fix)
     return getattr(loaded, name)
+
+
+def adopt(thing: Any, spec: str, base: type[Base], what: str) -> type[Base]:
+    """Check that something from outside is a complete class of the family of `base`; `what` is a member of it in words."""
+    if not is_kind(thing, base):
+        fix = f"write class {spec.rpartition(':')[2]}({base.__name__}), with {base.__name__} from {base.__module__}"
+        raise RecipeError(f"{spec} does not derive from {base.__name__}, the base class of every {what}", fix=fix)
+    if missing := sorted(getattr(thing, "__abstractmethods__", ())):
+        fix = f"write {_head(thing, missing[0])}"
+        raise RecipeError(f"{spec} has no {' and no '.join(missing)}, which every {what} has", fix=fix)
+    found: type[Base] = thing
+    return found
+
+
+def is_kind(thing: Any, base: type) -> bool:
+    """Whether something is a class that derives from `base`."""
+    return isinstance(thing, type) and issubclass(thing, base) and thing is not base
+
+
+def _head(thing: type, name: str) -> str:
+    """The first line of a method, as a class must write it."""
+    method = getattr(thing, name)
+    if isinstance(method, property):
+        return f"{name} as a property"
+    return f"def {name}{inspect.signature(method)}".replace("'", "")
 
 
 def outside_sha256(spec: str, folder: Path = Path()) -> str:

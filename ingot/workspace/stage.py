@@ -1,8 +1,9 @@
-"""The interface of a stage, and the folder that it works in.
+"""Defines the base class of every kind of stage, and the folder that a stage works in.
 
 A stage turns input artifacts into output artifacts: `run(config, inputs, folder)`. It reads only `inputs`, writes only
 below `folder.path`, and may be killed at any moment: called again with the same arguments it must finish the work. The
-recipe room composes stages; a stage knows nothing of recipes. What each kind needs and makes is in recipe/stages.py.
+recipe room composes stages; a stage knows nothing of recipes. The built-in kinds stand in the `stages.py` of their room and
+recipe/stages.py lists them; a recipe names any other as `file.py:Name` or `package.module:Name`.
 
 Artifact kinds and where they lie below a stage's folder (a stage that makes kind K writes it to `folder.path / K`):
 
@@ -16,15 +17,18 @@ Artifact kinds and where they lie below a stage's folder (a stage that makes kin
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import importlib
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from ingot.workspace.interrupt import StopSignal
 from ingot.workspace.metrics import MetricsLog
 
 if TYPE_CHECKING:
+    from ingot.workspace.config import Config
     from ingot.workspace.progress import Progress
 
 DONE = "DONE"
@@ -51,6 +55,58 @@ class StageFolder:
         return self.path / kind
 
 
-Run = Callable[[Any, Mapping[str, Any], StageFolder], dict[str, Any]]
-"""What a stage does with its config, its inputs by role and its folder. The summary that it returns is stored in DONE and shown
-in tables: small, JSON-like."""
+def imported(path: str) -> Any:
+    """An attribute of a class that is imported when it is first asked for: `module:name`.
+
+    The commands list all stages without loading the code of any.
+    """
+    return _Imported(path)
+
+
+class _Imported:
+    def __init__(self, path: str) -> None:
+        self.path = path
+
+    def __get__(self, instance: object, owner: type) -> Any:
+        if instance is None:
+            return self
+        module, name = self.path.split(":")
+        return getattr(importlib.import_module(module), name)
+
+
+class Stage(ABC):
+    """A kind of stage; the first line of its docstring says what it does. `kind` is the name that recipes call it by.
+
+    `needs` maps a role ("checkpoint", "teacher") to the kind of artifact that fills it. `optional` roles may stay empty; one that
+    is not called as its artifact is filled only where a recipe names it. `many` roles take every earlier artifact of their kind,
+    as a mapping by stage name; `several` take one, or a mapping of names to several.
+
+    `version` is part of a stage's hash: raise it when the same config means other work, so that old results are not reused.
+    """
+
+    needs: ClassVar[Mapping[str, str]] = {}
+    optional: tuple[str, ...] = ()
+    many: tuple[str, ...] = ()
+    several: tuple[str, ...] = ()
+    makes: tuple[str, ...] = ()
+    version: int = 1
+    divides: bool = False  # its work is divided over the processes of torchrun; other kinds run in the first one alone
+    resumes: bool = True  # it saves parts of its work and resumes from them; other kinds start again
+    leaves: tuple[str, ...] = ()  # below its folder when it is finished; the report names what is missing
+    config: type[Config] = imported("ingot.workspace.config:Config")
+    """The class of its options."""
+
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
+
+    @property
+    def does(self) -> str:
+        """What it does, in one sentence."""
+        return (type(self).__doc__ or "").strip().split("\n")[0]
+
+    @abstractmethod
+    def run(self, config: Any, inputs: Mapping[str, Any], folder: StageFolder) -> dict[str, Any]:
+        """Do the work with this config, the inputs by role and the folder.
+
+        The summary that it returns is stored in DONE and shown in tables: small, JSON-like.
+        """

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +45,7 @@ def score(config: Any, inputs: Mapping[str, Any], folder: StageFolder) -> dict[s
     return {}
 
 
-TABLE = {**toy.TABLE, "score": replace(toy.TABLE["score"], run_path=f"{__name__}:score")}
+TABLE = toy.changed("score", run=score)
 
 
 @pytest.fixture(autouse=True)

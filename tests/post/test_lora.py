@@ -115,14 +115,14 @@ SHAPES = [(32, 32), (32, 16), (32, 16), (32, 32), (32, 64), (32, 64), (64, 32)]
 )
 def test_a_resumed_run_is_the_undisturbed_one(options: dict[str, Any], inputs: Inputs, tmp_path: Path) -> None:
     stage = KINDS["sft"]
-    config = stage.config().model_validate(
+    config = stage.config.model_validate(
         {
             "steps": 5, "sequence_length": 64, "tasks": SFT_TASKS, "task_conversations": 50, "batch_conversations": 8,
             "optimizer": {"lr": 1e-2}, "precision": "float32", "device": "cpu", "lora": LORA | options,
             "activations": {"keep": "blocks"},
         }
     )  # fmt: skip
-    stage.run_function()(config, inputs["sft"], StageFolder(tmp_path / "one", 1, Progress()))
+    stage.run(config, inputs["sft"], StageFolder(tmp_path / "one", 1, Progress()))
     run_interrupted(stage, config, inputs["sft"], tmp_path / "two", [2])
     one, two = (StageFolder(tmp_path / name, 1, Progress()).metrics.read() for name in ("one", "two"))
     assert [_lasting(row) for row in one] == [_lasting(row) for row in two]
@@ -269,6 +269,6 @@ def test_a_kept_step_is_a_model(inputs: Inputs, tmp_path: Path) -> None:
     stage = KINDS["merge"]
     folder = StageFolder(tmp_path / "merge", 1, Progress())
     given = {"checkpoints": {"sft": tmp_path / "sft" / "checkpoint"}}
-    stage.run_function()(stage.config().model_validate({"last": 2}), given, folder)
+    stage.run(stage.config.model_validate({"last": 2}), given, folder)
     for name, value in load_model(tmp_path / "merge").state_dict().items():
         torch.testing.assert_close(value, (first[name] + last[name]) / 2)

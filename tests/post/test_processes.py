@@ -24,7 +24,6 @@ from ingot.post import barrier
 from ingot.post.algorithms.dpo import Dpo
 from ingot.post.prefer_config import PreferConfig
 from ingot.recipe.stages import STAGES as KINDS
-from ingot.recipe.stages import StageKind
 from ingot.tokens.config import TokenizerConfig
 from ingot.tokens.tokenizer import Tokenizer
 from ingot.tokens.train_tokenizer import train_tokenizer
@@ -34,7 +33,7 @@ from ingot.workspace.errors import ArtifactError, Interrupted, RecipeError
 from ingot.workspace.files import read_jsonl
 from ingot.workspace.interrupt import StopSignal
 from ingot.workspace.progress import Progress
-from ingot.workspace.stage import StageFolder
+from ingot.workspace.stage import Stage, StageFolder
 from tests.post.making import SUMS, checkpoint_of, nudged, tiny_model
 from tests.slow import first_fast
 from tests.train.parallel.models import MOE, fresh, shape
@@ -66,7 +65,7 @@ ANSWERS: dict[str, Any] = {
     "temperature": 2.0,
     "batch_pairs": 5,
 }
-STAGES: dict[str, tuple[StageKind, dict[str, Any]]] = {
+STAGES: dict[str, tuple[Stage, dict[str, Any]]] = {
     "sft": (KINDS["sft"], {"task_conversations": 50, "batch_conversations": 7}),
     "prefer": (KINDS["prefer"], ANSWERS),
     "online": (KINDS["prefer"], ANSWERS | {"pairs": {"refresh": 2}}),
@@ -136,10 +135,8 @@ def run_stage(
 ) -> dict[str, Any]:
     kind, mesh = case
     stage, options = STAGES[kind]
-    config = stage.config().model_validate(COMMON | options | {"mesh": mesh} | changes)
-    return stage.run_function()(
-        config, inputs[kind], StageFolder(path, 1, progress or Progress(), stop or StopSignal())
-    )
+    config = stage.config.model_validate(COMMON | options | {"mesh": mesh} | changes)
+    return stage.run(config, inputs[kind], StageFolder(path, 1, progress or Progress(), stop or StopSignal()))
 
 
 def place(case: Case, below: Path) -> Path:

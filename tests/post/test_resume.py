@@ -13,11 +13,10 @@ from ingot.checkpoints.checkpoint import load_model
 from ingot.post.algorithms.grpo import Grpo
 from ingot.post.algorithms.ppo import Ppo
 from ingot.recipe.stages import STAGES as KINDS
-from ingot.recipe.stages import StageKind
 from ingot.workspace.errors import Interrupted
 from ingot.workspace.files import read_jsonl
 from ingot.workspace.progress import Progress
-from ingot.workspace.stage import StageFolder
+from ingot.workspace.stage import Stage, StageFolder
 from tests.post.making import SUMS, checkpoint_of, nudged
 from tests.slow import slow
 from tests.train.toy import TIMES
@@ -34,7 +33,7 @@ COMMON: dict[str, Any] = {
 SAMPLING: dict[str, Any] = {"prompts_per_step": 8, "group": 4, "max_new_tokens": 4, "record_every": 2}
 ANSWERS: dict[str, Any] = {"prompts": 60, "samples": 4, "max_new_tokens": 4, "batch_pairs": 8}
 NO_THINK = {"no_think": {"operations": ("sum",), "largest": 5}}
-STAGES: dict[str, tuple[StageKind, dict[str, Any]]] = {
+STAGES: dict[str, tuple[Stage, dict[str, Any]]] = {
     "sft": (KINDS["sft"], {"task_conversations": 50, "batch_conversations": 8}),
     "prefer": (KINDS["prefer"], ANSWERS),
     "prefer, online": (KINDS["prefer"], ANSWERS | {"pairs": {"refresh": 2}}),
@@ -73,17 +72,15 @@ class StopAfter(Progress):
             self.folder.stop.request()
 
 
-def run_interrupted(
-    stage: StageKind, config: Any, inputs: dict[str, Path], path: Path, stops: list[int]
-) -> dict[str, Any]:
+def run_interrupted(stage: Stage, config: Any, inputs: dict[str, Path], path: Path, stops: list[int]) -> dict[str, Any]:
     """Run to the end, interrupted after each of the given steps."""
     for steps in stops:
         progress = StopAfter(steps)
         progress.folder = StageFolder(path, seed=1, progress=progress)
         with pytest.raises(Interrupted):
-            stage.run_function()(config, inputs, progress.folder)
+            stage.run(config, inputs, progress.folder)
         assert not (path / "checkpoint").exists()
-    return stage.run_function()(config, inputs, StageFolder(path, seed=1, progress=Progress()))
+    return stage.run(config, inputs, StageFolder(path, seed=1, progress=Progress()))
 
 
 def timeless(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -96,12 +93,12 @@ def test_resuming_changes_nothing(
     kind: str, schooled: StageFolder, make_folder: Callable[[str], StageFolder], tmp_path: Path
 ) -> None:
     stage, options = STAGES[kind]
-    config = stage.config().model_validate(COMMON | options)
+    config = stage.config.model_validate(COMMON | options)
     student = checkpoint_of(nudged(load_model(schooled.path), 0.02, seed=3), tmp_path / "student")
     inputs = {"checkpoint": student, "teacher": schooled.path}
     inputs = {role: inputs[role] for role in stage.needs if role not in stage.optional}
     straight = make_folder("straight")
-    summary = stage.run_function()(config, inputs, straight)
+    summary = stage.run(config, inputs, straight)
     again = run_interrupted(stage, config, inputs, tmp_path / "stopped", [1, 3])
     stopped = make_folder("stopped")
     assert again == summary

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -335,7 +334,7 @@ def test_answers_that_are_kept_are_saved_work(write: Write, monkeypatch: pytest.
 
 
 def test_a_stop_in_a_stage_that_never_saves_parts_says_so(load: Load) -> None:
-    table, stop = {**toy.TABLE, "train": replace(toy.TABLE["train"], resumes=False)}, StopSignal()
+    table, stop = toy.changed("train", resumes=False), StopSignal()
     with pytest.raises(
         Interrupted, match=r"^stopped in stage second; none of its work is saved yet; it will start again$"
     ):

@@ -120,9 +120,8 @@ def test_unknown_stage_kind(problem: Problem) -> None:
         "  fix: did you mean make? A stage with a name of its own says its kind: `stage: KIND`"
     )
     assert problem("stages:\n  mkae: {}\n") == message
-    message = (
-        "recipe.yaml:3: first: there is no stage kind zzz\n  fix: stage kinds: make, train, teach, listen, score, judge"
-    )
+    kinds = "stage kinds besides file.py:Name: make, train, teach, listen, score, judge"
+    message = f"recipe.yaml:3: first: there is no stage kind zzz\n  fix: {kinds}"
     assert problem("stages:\n  first:\n    stage: zzz\n") == message
 
 

@@ -20,14 +20,14 @@ from ingot.workspace.kinds import KindsByName
 
 @pytest.mark.parametrize("kind", STAGES)
 def test_the_paths_of_the_table_lead_to_a_config_and_a_run(kind: str) -> None:
-    signature = inspect.signature(STAGES[kind].run_function(), eval_str=True)
+    signature = inspect.signature(STAGES[kind].run, eval_str=True)
     assert list(signature.parameters) == ["config", "inputs", "folder"]
-    assert signature.parameters["config"].annotation is STAGES[kind].config()
+    assert signature.parameters["config"].annotation is STAGES[kind].config
 
 
 @pytest.mark.parametrize("kind", STAGES)
 def test_configs_keep_clear_of_the_keys_of_a_recipe(kind: str) -> None:
-    config = STAGES[kind].config()
+    config = STAGES[kind].config
     assert issubclass(config, Config)
     assert not set(config.model_fields) & {*STAGE_KEYS, "name"}
 
@@ -49,7 +49,7 @@ def classes_in(model: type[BaseModel]) -> set[type[BaseModel]]:
 
 @pytest.mark.parametrize("kind", STAGES)
 def test_every_option_is_described_and_every_default_is_valid(kind: str) -> None:
-    for model in classes_in(STAGES[kind].config()):
+    for model in classes_in(STAGES[kind].config):
         assert issubclass(model, Config), f"{model.__name__} does not derive from Config"
         assert model.__doc__, f"{model.__name__} has no docstring"
         for name, field in model.model_fields.items():
@@ -63,7 +63,7 @@ def test_every_option_is_described_and_every_default_is_valid(kind: str) -> None
 @pytest.mark.parametrize("kind", STAGES)
 def test_a_config_survives_being_written_and_read(kind: str) -> None:
     """What recipe.yaml of a stage folder says is read back to the same config."""
-    config = STAGES[kind].config()
+    config = STAGES[kind].config
     filled = _fill(config)
     node = _node(json.loads(filled.model_dump_json()))
     problems = Problems()
@@ -100,5 +100,5 @@ REQUIRED: dict[str, dict[str, Any]] = {
 
 
 def _fill(config: type[Config]) -> Config:
-    kind = next(kind for kind in STAGES if STAGES[kind].config() is config)
+    kind = next(kind for kind in STAGES if STAGES[kind].config is config)
     return config.model_validate(REQUIRED.get(kind, {}))

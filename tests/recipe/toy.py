@@ -5,21 +5,21 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import sys
 import time
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
 from pydantic import Field
 
-from ingot.recipe.stages import StageKind, Table
+from ingot.recipe.stages import Table
 from ingot.workspace.config import Config
 from ingot.workspace.errors import CheckFailed
 from ingot.workspace.files import atomic_folder, read_json, write_json, write_text
-from ingot.workspace.stage import StageFolder
+from ingot.workspace.stage import Stage, StageFolder, imported
 
 CALLS: list[str] = []
 """Kinds of the stages that ran in this process, with the step they began at."""
@@ -133,35 +133,48 @@ def table(versions: Mapping[str, int] | None = None) -> Table:
     """The toy kinds, in the form of the real table."""
     checkpoint = {"checkpoint": "checkpoint"}
     kinds = (
-        _kind("make", "MakeConfig", "make", makes=("documents",)),
+        _kind("make", MakeConfig, make, makes=("documents",)),
         _kind(
             "train",
-            "TrainConfig",
-            "train",
+            TrainConfig,
+            train,
             needs={"documents": "documents", **checkpoint},
             optional=("checkpoint",),
             makes=("checkpoint",),
         ),
-        _kind("teach", "TrainConfig", "train", needs={**checkpoint, "teacher": "checkpoint"}, makes=("checkpoint",)),
+        _kind("teach", TrainConfig, train, needs={**checkpoint, "teacher": "checkpoint"}, makes=("checkpoint",)),
         _kind(
             "listen",
-            "TrainConfig",
-            "train",
+            TrainConfig,
+            train,
             needs={**checkpoint, "teacher": "checkpoint"},
             optional=("teacher",),
             makes=("checkpoint",),
         ),
-        _kind("score", "ScoreConfig", "score", needs=checkpoint, makes=("scores",)),
-        _kind("judge", "ClaimsConfig", "judge", needs={"scores": "scores"}, many=("scores",), makes=("verdict",)),
+        _kind("score", ScoreConfig, score, needs=checkpoint, makes=("scores",)),
+        _kind("judge", ClaimsConfig, judge, needs={"scores": "scores"}, many=("scores",), makes=("verdict",)),
     )
-    return {kind.kind: replace(kind, version=(versions or {}).get(kind.kind, 1)) for kind in kinds}
+    for kind in kinds:
+        kind.version = (versions or {}).get(kind.kind, 1)
+    return Table({kind.kind: kind for kind in kinds})
 
 
-def _kind(kind: str, config: str, run: str, **roles: Any) -> StageKind:
-    return StageKind(kind, f"{__name__}:{config}", f"{__name__}:{run}", "A toy.", **roles)
+def _kind(kind: str, config: type[Config], run: Callable[..., dict[str, Any]], **roles: Any) -> Stage:
+    made = type(
+        kind, (Stage,), {"__doc__": "A toy.", "config": config, "run": imported(f"{__name__}:{run.__name__}"), **roles}
+    )
+    return made(kind)
 
 
 TABLE = table()
+
+
+def changed(kind: str, **attributes: Any) -> Table:
+    """The table with other attributes of one kind."""
+    other = copy.copy(TABLE[kind])
+    vars(other).update(attributes)
+    return Table({**TABLE, kind: other})
+
 
 if __name__ == "__main__":
     from ingot.recipe.flow import run_recipe

@@ -1,0 +1,91 @@
+"""Declares the stages of this room: what follows pre-training."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import ClassVar
+
+from ingot.workspace.stage import Stage, imported
+
+
+class SynthesizeStage(Stage):
+    """Write new documents from documents, and conversations that solve tasks of environments."""
+
+    config = imported("ingot.post.synthesis.config:SynthesizeConfig")
+    run = imported("ingot.post.synthesis.stage:run")
+    needs: ClassVar[Mapping[str, str]] = {"documents": "documents", "checkpoint": "checkpoint"}
+    optional = ("documents", "checkpoint")
+    makes = ("documents", "conversations")
+
+
+class SftStage(Stage):
+    """Fine-tune a checkpoint on conversations."""
+
+    config = imported("ingot.post.sft_config:SftConfig")
+    run = imported("ingot.post.sft:run")
+    needs: ClassVar[Mapping[str, str]] = {"checkpoint": "checkpoint", "conversations": "conversations"}
+    optional = ("conversations",)
+    makes = ("checkpoint",)
+    leaves = ("metrics.jsonl",)
+    divides = True
+    version = 4
+
+
+class PreferStage(Stage):
+    """Train a checkpoint on pairs of answers: people's, two models' or its own (DPO and its kin)."""
+
+    config = imported("ingot.post.prefer_config:PreferConfig")
+    run = imported("ingot.post.prefer:run")
+    needs: ClassVar[Mapping[str, str]] = {
+        "checkpoint": "checkpoint",
+        "reward_model": "reward_model",
+        "strong": "checkpoint",
+        "weak": "checkpoint",
+    }
+    optional = ("reward_model", "strong", "weak")
+    makes = ("checkpoint",)
+    leaves = ("metrics.jsonl",)
+    divides = True
+    version = 2
+
+
+class RewardStage(Stage):
+    """Train a reward model on pairs of answers, or on answers with scores."""
+
+    config = imported("ingot.post.reward_config:RewardConfig")
+    run = imported("ingot.post.reward:run")
+    needs: ClassVar[Mapping[str, str]] = {"checkpoint": "checkpoint"}
+    makes = ("reward_model",)
+    leaves = ("metrics.jsonl",)
+    divides = True
+
+
+class RlStage(Stage):
+    """Train a checkpoint by reinforcement learning on verifiable tasks (GRPO)."""
+
+    config = imported("ingot.post.rl.config:RlConfig")
+    run = imported("ingot.post.rl.stage:run")
+    needs: ClassVar[Mapping[str, str]] = {"checkpoint": "checkpoint", "reward_model": "reward_model"}
+    optional = ("reward_model",)
+    makes = ("checkpoint",)
+    leaves = ("metrics.jsonl", "trajectories.jsonl")
+    divides = True
+    version = 3
+
+
+class DistillStage(Stage):
+    """Train a checkpoint on its own samples, or on conversations, graded by a teacher checkpoint or server."""
+
+    config = imported("ingot.post.distill.config:DistillConfig")
+    run = imported("ingot.post.distill.stage:run")
+    needs: ClassVar[Mapping[str, str]] = {
+        "checkpoint": "checkpoint",
+        "teacher": "checkpoint",
+        "conversations": "conversations",
+    }
+    optional = ("conversations",)
+    several = ("teacher",)
+    makes = ("checkpoint",)
+    leaves = ("metrics.jsonl", "trajectories.jsonl")
+    divides = True
+    version = 2
