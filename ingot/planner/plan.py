@@ -24,6 +24,7 @@ from ingot.train.config import TrainingConfig
 from ingot.train.hardware import cpu_name
 from ingot.train.pretrain_config import PretrainConfig
 from ingot.workspace.errors import RecipeError
+from ingot.workspace.outside import without_paths
 
 if TYPE_CHECKING:
     from ingot.model.config import ModelConfig
@@ -121,7 +122,7 @@ def make_plan(
         stages.append(
             PlannedStage(
                 name=work.stage.name,
-                kind=work.stage.kind,
+                kind=str(without_paths(work.stage.kind)),
                 inputs=input_names(work.stage.inputs),
                 hash=work.hash,
                 folder=str(work.folder),

@@ -15,6 +15,7 @@ from ingot.report.records import RunRecord, StageRecord
 from ingot.report.rollouts import rollouts_by_step
 from ingot.report.select import curation, generations_by_task
 from ingot.workspace.files import write_text
+from ingot.workspace.outside import without_paths
 
 STYLES = ("report/page/base.css", "report/page/report.css")
 SCRIPTS = (
@@ -90,8 +91,21 @@ def contents(run: RunRecord) -> dict[str, Any]:
 
 
 def _stage(stage: StageRecord) -> dict[str, Any]:
-    plain = ("name", "kind", "status", "seconds", "bytes", "folder", "inputs", "summary", "error", "config", "missing")
-    return {name: getattr(stage, name) for name in plain}
+    plain = (
+        "name",
+        "kind",
+        "status",
+        "seconds",
+        "bytes",
+        "folder",
+        "inputs",
+        "summary",
+        "error",
+        "config",
+        "missing",
+        "panel",
+    )
+    return {name: getattr(stage, name) for name in plain} | {"kind": without_paths(stage.kind)}
 
 
 def page(data: dict[str, Any]) -> str:

@@ -34,9 +34,10 @@ from ingot.report.records import (
     StageRecord,
 )
 from ingot.report.sample_documents import kept_samples
-from ingot.workspace.errors import ArtifactError
+from ingot.workspace.errors import ArtifactError, RecipeError
 from ingot.workspace.files import PARTIAL, folder_bytes
-from ingot.workspace.stage import DONE
+from ingot.workspace.outside import is_outside
+from ingot.workspace.stage import DONE, Stage
 
 Model = TypeVar("Model", bound=BaseModel)
 
@@ -230,10 +231,30 @@ def read_stage(reader: Reader, root: Path, entry: dict[str, Any]) -> StageRecord
     path = folder / "verdict/verdict.json"
     stage.claims = reader.records(path, Claim, _claims(reader.value(path)))
 
-    if stage.status in FINISHED:
-        leaves = STAGES[stage.kind].leaves if stage.kind in STAGES else ()
-        stage.missing = [file for file in leaves if not (folder / file).exists()]
+    kind = _find_kind(reader, stage)
+    if kind is not None and stage.status in FINISHED:
+        stage.missing = [file for file in kind.leaves if not (folder / file).exists()]
+    stage.panel = {} if kind is None else _panel(reader, stage, kind, folder)
     return stage
+
+
+def _find_kind(reader: Reader, stage: StageRecord) -> Stage | None:
+    """The kind of a stage; of one from outside, whose file may be gone, nothing but what all stages show is known then."""
+    try:
+        return STAGES.find(stage.kind)
+    except RecipeError as error:
+        if is_outside(stage.kind):
+            reader.problems.append(f"stage {stage.name}: {error.problem}")
+        return None
+
+
+def _panel(reader: Reader, stage: StageRecord, kind: Stage, folder: Path) -> dict[str, Any]:
+    try:
+        shown = json.loads(json.dumps(dict(kind.panel(folder)), allow_nan=False))
+    except Exception as error:  # noqa: BLE001  code of the user's, which may raise anything
+        reader.problems.append(f"stage {stage.name}: its panel cannot be shown ({type(error).__name__}: {error})")
+        return {}
+    return _mapping(shown)
 
 
 def read_scores(reader: Reader, folder: Path, stage: StageRecord) -> None:

@@ -224,6 +224,7 @@ class StageRecord:
     rollouts: list[Rollout] = field(default_factory=list)
     claims: list[Claim] = field(default_factory=list)
     missing: list[str] = field(default_factory=list)
+    panel: dict[str, Any] = field(default_factory=dict)  # of a kind that shows more than all stages do
 
 
 @dataclass

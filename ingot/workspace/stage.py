@@ -110,3 +110,10 @@ class Stage(ABC):
 
         The summary that it returns is stored in DONE and shown in tables: small, JSON-like.
         """
+
+    def panel(self, folder: Path) -> Mapping[str, Any]:
+        """What the report shows of a stage's folder besides its summary and its curves, by heading: plain JSON.
+
+        A list of mappings with the same keys becomes a table.
+        """
+        return {}

@@ -51,6 +51,7 @@ function stageView(stage) {
           {},
           h("h3", {}, "Result"),
           Object.keys(stage.summary).length ? fields(stage.summary) : empty("No summary was recorded."),
+          Object.entries(stage.panel).map(([heading, value]) => [h("h3", {}, heading), valueView(value)]),
           h("h3", {}, "Inputs"),
           facts,
         ),
