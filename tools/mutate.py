@@ -48,7 +48,8 @@ ROOMS: dict[str, tuple[str, str]] = {
     "losses": (
         "ingot/post/algorithms ingot/post/rewards ingot/post/rl/stamping.py ingot/train/losses",
         "tests/train/losses tests/train/test_loop.py tests/train/test_feed.py tests/post/test_returns.py"
-        " tests/post/test_prefer_losses.py tests/post/test_published_settings.py tests/post/test_reward.py tests/post/test_reference.py tests/post/rl/test_rl.py"
+        " tests/post/test_prefer_losses.py tests/post/test_published_settings.py tests/post/test_reward.py"
+        " tests/post/test_reference.py tests/post/rl/test_rl.py"
         " tests/post/rl/test_source.py tests/post/rl/test_peer.py tests/post/rl/test_variants_peer.py"
         " tests/post/rl/test_ppo_peer.py tests/post/test_prefer_peer.py tests/post/distill/test_distill.py"
         " tests/post/data/test_pairs.py"

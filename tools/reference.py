@@ -21,8 +21,9 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
-from ingot.recipe.stages import STAGES, StageKind
+from ingot.recipe.stages import STAGES
 from ingot.workspace.kinds import Kind, Kinds, KindsByName
+from ingot.workspace.stage import Stage
 
 Link = Callable[[type[BaseModel]], str]
 FOLDER = Path(__file__).parent.parent / "docs" / "reference"
@@ -96,7 +97,7 @@ def _home(config: type[BaseModel], kinds: list[str]) -> str:
     return kinds[0] if len(kinds) == 1 and shared != "model" else shared
 
 
-def _purpose(kind: StageKind) -> str:
+def _purpose(kind: Stage) -> str:
     needs = ", ".join(f"`{role}`" + " (optional)" * (role in kind.optional) for role in kind.needs) or "nothing"
     return f"{kind.does} Needs {needs}; makes {', '.join(f'`{made}`' for made in kind.makes)}."
 
