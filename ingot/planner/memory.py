@@ -176,11 +176,11 @@ def _saved_by_float8(shape: Shape, config: TrainingConfig, mesh: MeshConfig) -> 
     return sum(block.saved_by_float8(config.float8_scaling, mesh.tensor) * block.count for block in shape.blocks)
 
 
-def _rounded_weights(shape: Shape, config: TrainingConfig, mesh: MeshConfig) -> float:
+def _rounded_weights(shape: Shape, config: TrainingConfig, mesh: MeshConfig) -> int:
     """Bytes of the weights in float8 that all layers keep from the forward to the backward pass."""
     if config.precision != "float8" or config.activations.keep != "all" or config.float8_scaling == "row":
-        return 0.0
-    return sum(block.float8.parameters * block.count for block in shape.blocks) / mesh.tensor
+        return 0
+    return sum(block.float8(mesh.tensor).parameters * block.count for block in shape.blocks)
 
 
 def vocabulary_ranks(shape: Shape, mesh: MeshConfig) -> int:

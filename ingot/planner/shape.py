@@ -13,6 +13,7 @@ A mixture of experts passes F = K·(expert width) + shared width, and keeps its 
 
 With products in float8 (train/float8.py) `all` keeps less. What enters such a product is rounded anew in the backward pass from
 what made it (`row`), or kept as the rounded copy, a byte each (`tensor`). What left the mixing stays: its backward pass needs it.
+Which products are large enough is asked of what one device has of their matrices.
 """
 
 from __future__ import annotations
@@ -28,8 +29,9 @@ from ingot.model.config import BlockConfig, ModelConfig
 from ingot.model.count import mixing_flops
 from ingot.model.linear import Linear
 from ingot.model.mixers.mixer import Site
-from ingot.train.float8 import SMALLEST, fits
+from ingot.train.float8 import is_large
 from ingot.train.parallel.stages import divide_layers
+from ingot.train.parallel.tensor import cut_layers
 
 DISPATCH_COPIES = 2
 """Times that a mixture keeps its chosen rows at the stream's width: gathered, and as they leave the experts."""
@@ -37,21 +39,34 @@ DISPATCH_COPIES = 2
 
 @dataclass(frozen=True)
 class Matrix:
-    """A matrix that tokens pass: `tokens` is how many of them each pass, on average, per token of the batch."""
+    """A matrix that tokens pass: `tokens` is how many of them each pass, on average, per token of the batch.
+
+    That of a linear layer has its `name`, and the `axis` along which tensor parallelism cuts it, if it does.
+    """
 
     out: int
     into: int
     experts: int = 1
     tokens: float = 1.0
+    name: str = ""
+    axis: int | None = None
 
     @property
     def parameters(self) -> int:
         return self.out * self.into * self.experts
 
+    def on(self, tensor: int) -> tuple[int, int]:
+        """The rows and columns that one of so many tensor ranks has."""
+        return self.out // (tensor if self.axis == 0 else 1), self.into // (tensor if self.axis == 1 else 1)
+
+    def in_float8(self, tensor: int = 1) -> bool:
+        """Whether `precision: float8` rounds its products there."""
+        return bool(self.name) and is_large(*self.on(tensor))
+
 
 @dataclass(frozen=True)
 class Float8:
-    """The products of a block that `precision: float8` rounds: their weights, and the numbers per token that enter them."""
+    """What `precision: float8` rounds of a block on one device: weights, and the numbers per token that enter their products."""
 
     parameters: int
     stream: int  # from the stream, once for each sublayer
@@ -77,7 +92,6 @@ class BlockShape:
     routed: int  # experts per token, 0 without a mixture
     rows: int  # numbers per token in rows that are on their way to experts and back
     key_value_width: int  # what context parallelism gathers per token
-    float8: Float8
 
     def kept(self, keep: str, budget: float = 0.5, tensor: int = 1) -> float:
         """Numbers per token that wait for the backward pass; `tensor` divides what is inside the sublayers, not the stream."""
@@ -95,9 +109,21 @@ class BlockShape:
 
     def saved_by_float8(self, scaling: Scaling, tensor: int = 1) -> float:
         """How many bytes per token `all` keeps less when the block's large products are in float8 instead of bfloat16."""
-        made_again = self.float8.stream + self.float8.inner / tensor
-        copies = made_again + self.float8.left / tensor if scaling == "tensor" else 0
+        rounded = self.float8(tensor)
+        made_again = rounded.stream + rounded.inner
+        copies = made_again + rounded.left if scaling == "tensor" else 0
         return 2 * made_again - copies
+
+    def float8(self, tensor: int = 1) -> Float8:
+        """What is rounded on one of so many tensor ranks: a part of a matrix may be too small, where the whole is not."""
+        large = {matrix.name: matrix.on(tensor) for matrix in self.matrices if matrix.in_float8(tensor)}
+        stream = {
+            name.split(".")[0]: into for name, (_, into) in large.items() if not name.endswith((".output", ".down"))
+        }
+        left, inner = (
+            sum(into for name, (_, into) in large.items() if name.endswith(end)) for end in (".output", ".down")
+        )
+        return Float8(sum(out * into for out, into in large.values()), sum(stream.values()), left, inner)
 
     def mixing_flops(self, length: int) -> float:
         """Forward FLOPs per token in addition to the matrices."""
@@ -172,6 +198,7 @@ def _block_shape(config: BlockConfig, count: int, site: Site) -> BlockShape:
         block = Block(config, site)
     mixer, feed_forward = config.mixer, config.feed_forward
     routed = None if feed_forward is None else feed_forward.routed
+    linear, cut = {name for name, part in block.named_modules() if isinstance(part, Linear)}, cut_layers(block)
     matrices, experts = [], 0
     for name, parameter in block.named_parameters():
         if parameter.dim() == 3 and routed is not None and name.startswith("feed_forward.experts."):
@@ -179,7 +206,9 @@ def _block_shape(config: BlockConfig, count: int, site: Site) -> BlockShape:
             matrices.append(Matrix(out, into, number, routed.active / number))
             experts += parameter.numel()
         elif parameter.dim() == 2:
-            matrices.append(Matrix(*parameter.shape))
+            layer = name.removesuffix(".weight")
+            named = layer if layer in linear else ""
+            matrices.append(Matrix(*parameter.shape, name=named, axis=cut.get(layer)))
     return BlockShape(
         config=config,
         count=count,
@@ -195,17 +224,4 @@ def _block_shape(config: BlockConfig, count: int, site: Site) -> BlockShape:
         routed=0 if routed is None else routed.active,
         rows=0 if routed is None else routed.active * DISPATCH_COPIES * (routed.latent or site.width),
         key_value_width=0 if mixer is None else mixer.key_value_width,
-        float8=_float8(block),
     )
-
-
-def _float8(block: Block) -> Float8:
-    linear = {name: part for name, part in block.named_modules() if isinstance(part, Linear) and fits(part)}
-    large = {name: part.weight for name, part in linear.items() if min(part.weight.shape) >= SMALLEST}
-    stream = {
-        name.split(".")[0]: weight.shape[1] for name, weight in large.items() if not name.endswith((".output", ".down"))
-    }
-    left, inner = (
-        sum(weight.shape[1] for name, weight in large.items() if name.endswith(end)) for end in (".output", ".down")
-    )
-    return Float8(sum(weight.numel() for weight in large.values()), sum(stream.values()), left, inner)

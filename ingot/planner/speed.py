@@ -189,11 +189,12 @@ def _block(
     tokens: float,
 ) -> float:
     """Forward, backward and recomputation of one block for one pass."""
-    dense = kernels.float8 if config.precision == "float8" else kernels.bfloat16
     products = 0.0
     for matrix in block.matrices:
         if matrix.experts == 1:
-            products += product_seconds(matrix, tokens, dense, gpu, kernels, mesh.tensor)
+            rounded = config.precision == "float8" and matrix.in_float8(mesh.tensor)
+            rate = kernels.float8 if rounded else kernels.bfloat16
+            products += product_seconds(matrix, tokens, rate, gpu, kernels, mesh.tensor)
         else:  # a device computes its own experts, with the rows of all `expert` ranks
             local = Matrix(matrix.out, matrix.into, max(1, matrix.experts // mesh.expert), matrix.tokens * mesh.expert)
             products += product_seconds(local, tokens, kernels.grouped, gpu, kernels, mesh.tensor)

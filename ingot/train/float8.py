@@ -46,11 +46,7 @@ def use_float8(model: Transformer, scaling: Scaling) -> int:
         )
     count = 0
     for block in model.blocks:
-        large = [
-            each
-            for each in block.modules()
-            if isinstance(each, Linear) and min(local(each.weight).shape) >= SMALLEST and fits(each)
-        ]
+        large = [each for each in block.modules() if isinstance(each, Linear) and is_large(*local(each.weight).shape)]
         for layer in large:
             layer.multiply = multiply_by_row if scaling == "row" else multiply_by_tensor
         count += len(large)
@@ -61,6 +57,11 @@ def float8_layers(model: Transformer) -> list[str]:
     """The names of the layers that multiply in float8."""
     ours = (multiply_by_tensor, multiply_by_row)
     return [name for name, each in model.named_modules() if isinstance(each, Linear) and each.multiply in ours]
+
+
+def is_large(out: int, into: int) -> bool:
+    """Whether a product with a matrix of this shape, or with a rank's part of it, is made in float8."""
+    return min(out, into) >= SMALLEST and out % ALIGNED == into % ALIGNED == 0
 
 
 def fits(module: Linear) -> bool:

@@ -200,7 +200,7 @@ def test_what_float8_saves_by_hand() -> None:
     (block,) = shape_of(llama()).blocks
     assert block.saved_by_float8("row") == 2 * (2 * 2048 + 8192)
     assert block.saved_by_float8("tensor") == 2 * (2 * 2048 + 8192) - (2 * 2048 + 8192 + 2048)
-    assert block.float8.parameters == 2048 * 3072 + 2048 * 2048 + 3 * 2048 * 8192
+    assert block.float8().parameters == 2048 * 3072 + 2048 * 2048 + 3 * 2048 * 8192
     config = {"precision": "float8", "activations": {"keep": "products"}}
     again, plain = (
         memory(shape_of(llama()), stage(llama(), 8, 4096, **options), ONE, DEVICE)
@@ -208,9 +208,9 @@ def test_what_float8_saves_by_hand() -> None:
     )
     assert again == plain
     (routed,) = shape_of(mixture()).blocks
-    assert routed.float8.inner == 0 and routed.float8.left == 2048, "experts stay in bfloat16"
+    assert routed.float8().inner == 0 and routed.float8().left == 2048, "experts stay in bfloat16"
     (narrow,) = shape_of(small(2048)).blocks
-    assert narrow.float8.parameters == narrow.saved_by_float8("row") == 0, "matrices of 768 rows stay in bfloat16"
+    assert narrow.float8().parameters == narrow.saved_by_float8("row") == 0, "matrices of 768 rows stay in bfloat16"
 
 
 def small(inner: int) -> ModelConfig:

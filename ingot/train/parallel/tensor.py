@@ -102,6 +102,16 @@ def apply_tensor_parallel(model: Transformer, layout: Layout) -> None:
         divide_over(layout.mesh["tensor"], model)
 
 
+def cut_layers(model: nn.Module) -> dict[str, int]:
+    """The axis along which each layer of these parts is cut, by its name; the others are the same on all ranks."""
+    found = dict[str, int]()
+    for name, part in model.named_modules():
+        if type(part) in RULES:
+            rule = RULES[type(part)](part)
+            found |= {f"{name}.{each}": axis for axis, names in enumerate((rule.rows, rule.columns)) for each in names}
+    return found
+
+
 def divide_over(mesh: DeviceMesh, model: Transformer) -> None:
     """The same over a mesh of one axis; a sampler has no other (inference/divided/)."""
     for name, part in list(model.named_modules()):
