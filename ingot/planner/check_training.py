@@ -9,22 +9,28 @@ from pathlib import Path
 
 import torch
 
+from ingot.checkpoints.classification import language_model
+from ingot.checkpoints.families.table import write_config
+from ingot.checkpoints.huggingface import is_huggingface
 from ingot.model.config import ModelConfig
 from ingot.planner.check import Check
 from ingot.planner.check_machine import memory_bytes
 from ingot.planner.cost import Cost, pass_tokens
 from ingot.planner.dry_run import Outcome, dry_run
 from ingot.planner.hardware import GIB
+from ingot.planner.lora_memory import lora_sizes
 from ingot.planner.memory import memory
 from ingot.planner.placement import devices, resolve
 from ingot.planner.plan import assume_machine
 from ingot.planner.shape import shape_of
 from ingot.post.rl.config import RlConfig
+from ingot.recipe.recipe import FromPath
 from ingot.recipe.work import StageWork
 from ingot.train.config import TrainingConfig
 from ingot.train.parallel.config import MeshConfig
 from ingot.train.parallel.divisible import divided_widths, find_indivisible, find_uneven
 from ingot.train.pretrain_config import PretrainConfig
+from ingot.workspace.errors import ArtifactError
 
 DRY_RUN_SECONDS = 120.0
 LONGEST_STEP = 60.0
@@ -58,26 +64,50 @@ def check_sharding(works: list[StageWork], models: Mapping[str, ModelConfig | No
             yield Check(name, "ok", f"the mesh divides {sizes}; {start}")
 
 
-def checkpoint_bytes(config: TrainingConfig, cost: Cost) -> tuple[int, int]:
-    """Bytes below a stage's folder: the most while it runs, and what stays when it is done."""
-    parameters = cost.parameters or 0
-    moments = 4 * config.optimizer.state_size
+def checkpoint_bytes(
+    config: TrainingConfig, cost: Cost, model: ModelConfig | None = None, start: FromPath | None = None
+) -> tuple[int, int]:
+    """Bytes below a stage's folder: the most while it runs, and what stays when it is done.
+
+    With adapters (train/saving/adapter.py) step checkpoints hold what trains, and beside the merged model lie the adapters alone
+    and, where the input `start` is no Hugging Face folder, the base that these are for.
+    """
+    trained = parameters = cost.parameters or 0
+    moments, beside = 4 * config.optimizer.state_size, 0
+    if config.lora is not None and model is not None:
+        sizes = lora_sizes(model, config.lora)
+        trained = sizes.adapters + sizes.rows + sizes.heads
+        copied = start is None or not is_huggingface(start.path)
+        beside = 4 * (sizes.adapters + parameters * copied) if _has_huggingface_form(model) else 0
     plan = config.checkpoints
     for_good = 0 if plan.keep_every is None else config.steps // plan.keep_every
     held = plan.keep + 1 + for_good + plan.keep_best  # one more is being written
-    whole, weights = (4 + moments) * parameters, 4 * parameters
+    whole, weights = (4 + moments) * trained, 4 * parameters + beside
     written = 1 + config.steps // plan.every if config.steps else held  # 0: only the data says how many steps
     return whole * min(held, written) + weights, whole * for_good + weights
 
 
-def check_checkpoints(works: list[StageWork], costs: Mapping[str, Cost], folder: Path) -> Check | None:
+def _has_huggingface_form(model: ModelConfig) -> bool:
+    """Whether adapters of this model can be written for PEFT, beside a base that it loads."""
+    try:
+        write_config(language_model(model))
+    except ArtifactError:
+        return False
+    return True
+
+
+def check_checkpoints(
+    works: list[StageWork], costs: Mapping[str, Cost], models: Mapping[str, ModelConfig | None], folder: Path
+) -> Check | None:
     """Whether the disk has space for the most that checkpoints take during the recipe."""
     kept = most = 0
     for work in works:
         config, cost = work.stage.config, costs.get(work.stage.name)
         if not isinstance(config, TrainingConfig) or cost is None or cost.parameters is None or work.done is not None:
             continue
-        running, stays = checkpoint_bytes(config, cost)
+        start = work.stage.inputs.get("checkpoint")
+        own = start if isinstance(start, FromPath) else None
+        running, stays = checkpoint_bytes(config, cost, models.get(work.stage.name), own)
         most, kept = max(most, kept + running), kept + stays
     if not most:
         return None

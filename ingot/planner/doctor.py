@@ -64,7 +64,7 @@ def examine_recipe(
         return
     yield from check_sharding(works, models)
     yield from check_needs(costs)
-    disk = check_checkpoints(works, costs, existing_parent(runs))
+    disk = check_checkpoints(works, costs, models, existing_parent(runs))
     if disk is not None:
         yield disk
     yield from check_data(recipe, works)
