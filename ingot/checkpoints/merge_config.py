@@ -57,7 +57,7 @@ class MergeConfig(Config):
         of_methods = frozenset[str]().union(*USES.values())
         for name in sorted(of_methods - USES[self.method]):
             those = " and ".join(method for method, uses in USES.items() if name in uses)
-            self.refuse(name, because=f"{self.method} does not use it, {those} do; leave it out")
+            self.refuse(name, because=f"{self.method} does not use it, {those} do")
         if self.method == "linear" and self.weights and sum(self.weights) == 0 and self.normalised:
             raise ValueError("weights: their sum is 0, and a mean divides by it")
         return self

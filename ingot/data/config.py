@@ -104,9 +104,7 @@ class CurateConfig(Config):
     @model_validator(mode="after")
     def _cluster(self) -> CurateConfig:
         if self.engine != "ray":
-            self.refuse(
-                "ray_address", because=f"engine: {self.engine} asks no cluster; leave it out, or set engine: ray"
-            )
+            self.refuse("ray_address", because=f"engine: {self.engine} asks no cluster", instead="set engine: ray")
         return self
 
     @model_validator(mode="after")

@@ -46,9 +46,7 @@ class KeepConfig(AcrossDocuments):
     @model_validator(mode="after")
     def _compares_a_column(self) -> Self:
         if self.keep not in ("newest", "best"):
-            self.refuse(
-                "keep_column", because=f"keep: {self.keep} compares no column; leave it out, or keep newest or best"
-            )
+            self.refuse("keep_column", because=f"keep: {self.keep} compares no column", instead="keep newest or best")
         return self
 
     def preference_column(self) -> str | None:

@@ -249,11 +249,11 @@ class ScheduleConfig(Config):
     @model_validator(mode="after")
     def _takes_its_own(self) -> ScheduleConfig:
         if self.kind == "wsd" and self.decay == 0:
-            self.refuse("decay_shape", "final", because="there is no decay (decay: 0); leave it out, or set decay")
+            self.refuse("decay_shape", "final", because="there is no decay (decay: 0)", instead="set decay")
         for name, kinds in OF_KINDS.items():
             if self.kind not in kinds:
                 those = " or ".join(kinds)
-                self.refuse(name, because=f"a {self.kind} schedule does not use it; leave it out, or choose {those}")
+                self.refuse(name, because=f"a {self.kind} schedule does not use it", instead=f"choose {those}")
         return self
 
     @model_validator(mode="after")

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 from ingot.post.rl.checks.ratio_one import ratio_is_one
 from ingot.post.rl.objective import GroupRelative, PolicyOptimization
-from ingot.post.unread import unread
 
 if TYPE_CHECKING:
     from ingot.post.rl.config import RlConfig
@@ -24,12 +23,8 @@ def conflicts(config: RlConfig) -> Iterator[str]:
     if config.sampling_precision == "float8" and config.asynchronous is not None and config.asynchronous.tensor > 1:
         yield "sampling_precision: float8 layers are not divided over devices: set asynchronous.tensor to 1, or use bfloat16"
     if config.asynchronous is not None and config.dynamic_sampling is not None:
-        yield from unread(
-            config.dynamic_sampling,
-            ("ask",),
-            "asynchronous samplers always ask for what is missing",
-            "dynamic_sampling.",
-        )
+        reason = "asynchronous samplers always ask for what is missing"
+        yield from config.dynamic_sampling.unread("ask", because=reason, at="dynamic_sampling.")
     if config.ptx is not None and "tasks" not in config.model_fields_set:
         yield "tasks: ptx.files are conversations of one's own: say which tasks are learnt beside them"
     if isinstance(config.algorithm, PolicyOptimization):
@@ -78,18 +73,18 @@ def _of_the_ratio(config: RlConfig, algorithm: PolicyOptimization) -> Iterator[s
     if algorithm.importance is None and not algorithm.wants_reference:
         options = (*options, "log_ratio_limit")
     reason = "with one update on a batch the ratio is always 1 (give mini_batches or epochs)"
-    yield from unread(algorithm, options, reason, "algorithm.")
+    yield from algorithm.unread(*options, because=reason, at="algorithm.")
 
 
 def _of_the_deviation(algorithm: GroupRelative) -> Iterator[str]:
     if not algorithm.divide_by_std:
-        yield from unread(algorithm, ("std", "std_epsilon"), "divide_by_std is false", "algorithm.")
+        yield from algorithm.unread("std", "std_epsilon", because="divide_by_std is false", at="algorithm.")
 
 
 def _of_the_reference(algorithm: PolicyOptimization) -> Iterator[str]:
     if not algorithm.wants_reference:
-        options = "reference_in", "reference_estimator"
-        yield from unread(algorithm, options, "there is no reference (reference_weight: 0)", "algorithm.")
+        reason = "there is no reference (reference_weight: 0)"
+        yield from algorithm.unread("reference_in", "reference_estimator", because=reason, at="algorithm.")
         if algorithm.reference_every is not None:
             yield "algorithm.reference_every: there is no reference to replace: give reference_weight"
         return

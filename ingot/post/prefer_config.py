@@ -13,7 +13,6 @@ from ingot.envs.config import TaskMixConfig
 from ingot.envs.tools.find import ToolName
 from ingot.post.algorithm import PREFER, PairAlgorithm
 from ingot.post.passes_config import PassesConfig
-from ingot.post.unread import unread
 from ingot.workspace.config import Config
 from ingot.workspace.files import fingerprint
 
@@ -122,21 +121,21 @@ class PreferConfig(PassesConfig):
         if pairs.files:
             reason = "the answers are those of `pairs.files`"
             options = "tasks", "tools", "prompts", "samples", "pairs_per_task", "temperature", "max_new_tokens"
-            yield from unread(self, options, reason)
-            yield from unread(pairs, ("choose",), reason, "pairs.")
+            yield from self.unread(*options, because=reason)
+            yield from pairs.unread("choose", because=reason, at="pairs.")
         elif pairs.strong is not None or {"strong", "weak"} & {*inputs}:
             reason = "each of the two models answers a prompt once"
-            yield from unread(self, ("samples", "pairs_per_task"), reason)
-            yield from unread(pairs, ("choose",), reason, "pairs.")
+            yield from self.unread("samples", "pairs_per_task", because=reason)
+            yield from pairs.unread("choose", because=reason, at="pairs.")
             if pairs.prompt_files:
-                yield from unread(self, ("tasks", "prompts"), "the prompts are those of `pairs.prompt_files`")
+                yield from self.unread("tasks", "prompts", because="the prompts are those of `pairs.prompt_files`")
         elif not self.algorithm.paired:
-            yield from unread(self, ("pairs_per_task",), one_by_one)
-            yield from unread(pairs, ("choose",), one_by_one, "pairs.")
+            yield from self.unread("pairs_per_task", because=one_by_one)
+            yield from pairs.unread("choose", because=one_by_one, at="pairs.")
         if not self.algorithm.paired:
-            yield from unread(self, ("length_gap",), one_by_one)
+            yield from self.unread("length_gap", because=one_by_one)
         if not pairs.files:
-            yield from unread(pairs, ("too_long",), "there are no `pairs.files`", "pairs.")
+            yield from pairs.unread("too_long", because="there are no `pairs.files`", at="pairs.")
 
     @model_validator(mode="after")
     def _possible(self) -> PreferConfig:

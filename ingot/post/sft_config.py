@@ -12,7 +12,6 @@ from ingot.envs.config import TaskMixConfig
 from ingot.post.algorithm import SFT, SftAlgorithm
 from ingot.post.data.conversations.conversation_filter import FILTERS, ConversationFilter
 from ingot.post.passes_config import PassesConfig
-from ingot.post.unread import refuse, unread
 from ingot.tokens.template_files import is_jinja
 from ingot.train.config import LanguageConfig
 from ingot.workspace.config import Config
@@ -142,10 +141,8 @@ class SftConfig(PassesConfig, LanguageConfig):
         if "conversations" in inputs and not self.files and not self.written_tasks:
             yield "tasks: there are conversations of one's own: write tasks: null, or which generated ones come beside them"
         if not self.files and "conversations" not in inputs:
-            reason = (
-                "generated conversations are not filtered, cut, repeated or rid of traces, and there are no `files`"
-            )
-            yield from unread(self, ("filters", "file_share", "too_long", "bad_rows", "traces"), reason)
+            reason = "generated conversations are not filtered, cut or repeated, and there are no `files`"
+            yield from self.unread("filters", "file_share", "too_long", "bad_rows", "traces", because=reason)
 
     @property
     def written_tasks(self) -> bool:
@@ -160,16 +157,14 @@ class SftConfig(PassesConfig, LanguageConfig):
 
     @model_validator(mode="after")
     def _is_read(self) -> Self:
-        found = []
         if self.tasks is None:
             reason = "`tasks` is null" if self.written_tasks else "beside files `tasks` is null unless it is written"
             options = [name for name in ("task_conversations", "follow_ups", "file_share") if getattr(self, name)]
-            found += unread(self, options, reason)
+            self.refuse(*options, because=reason)
         if self.template is None:
-            found += unread(self, ("template_options",), "there is no `template`")
+            self.refuse("template_options", because="there is no `template`")
         if self.batch_tokens is not None:
-            found += unread(self, ("batch_conversations",), "`batch_tokens` says how large a step is")
-        refuse(found)
+            self.refuse("batch_conversations", because="`batch_tokens` says how large a step is")
         return self
 
 

@@ -28,7 +28,7 @@ class ActivationsConfig(Config):
     @model_validator(mode="after")
     def _has_a_budget(self) -> ActivationsConfig:
         if self.keep != "budget":
-            self.refuse("budget", because=f"keep: {self.keep} has none; leave it out, or set keep: budget")
+            self.refuse("budget", because=f"keep: {self.keep} has none", instead="set keep: budget")
         return self
 
 
@@ -118,7 +118,8 @@ class TrainingConfig(Config):
         if self.precision != "float8":
             self.refuse(
                 "float8_scaling",
-                because=f"nothing is multiplied in float8 (precision: {self.precision}); leave it out, or set precision: float8",
+                because=f"nothing is multiplied in float8 (precision: {self.precision})",
+                instead="set precision: float8",
             )
         return self
 

@@ -60,10 +60,19 @@ class Config(BaseModel):
             and getattr(self, name) != fields[name].get_default(call_default_factory=True)
         ]
 
-    def refuse(self, *options: str, because: str) -> None:
-        """Raise ValueError if one of these options, which would do nothing, was chosen."""
+    def unread(self, *options: str, because: str, instead: str = "", at: str = "") -> Iterator[str]:
+        """The problem in words, if one of these options, which nothing would read, was chosen, and what to do.
+
+        `at` is where this config stands within its stage's, with the dot.
+        """
         if idle := self.chosen(*options):
-            raise ValueError(f"{', '.join(idle)}: {because}")
+            left = f"leave {'it' if len(idle) == 1 else 'them'} out" + (f", or {instead}" if instead else "")
+            yield f"{', '.join(at + name for name in idle)}: {because}; {left}"
+
+    def refuse(self, *options: str, because: str, instead: str = "") -> None:
+        """Raise ValueError if one of these options was chosen."""
+        for problem in self.unread(*options, because=because, instead=instead):
+            raise ValueError(problem)
 
 
 def content_hash(value: Any, digits: int = 12) -> str:

@@ -117,9 +117,9 @@ class FilesSource(RowsSource):
     @model_validator(mode="after")
     def _format_has_them(self) -> FilesSource:
         if self.format in ("warc", "html", "text", "mediawiki"):
-            self.refuse("text", "id", "keep", because=f"format: {self.format} has no columns; leave it out")
+            self.refuse("text", "id", "keep", because=f"format: {self.format} has no columns")
         if self.format not in (None, "text"):
-            self.refuse("cut_at", because=f"only text files are cut, not those of format: {self.format}; leave it out")
+            self.refuse("cut_at", because=f"only text files are cut, not those of format: {self.format}")
         return self
 
 

@@ -69,8 +69,7 @@ class GopherQualityStep(PerText):
     @model_validator(mode="after")
     def _asks_for_stop_words(self) -> GopherQualityStep:
         if self.min_stop_words == 0:
-            because = "min_stop_words: 0 asks for none; leave it out"
-            self.refuse("stop_words", "count_stop_words", because=because)
+            self.refuse("stop_words", "count_stop_words", because="min_stop_words: 0 asks for none")
         return self
 
     def writes(self) -> tuple[str, ...]:

@@ -164,10 +164,8 @@ class LicenceStep(PerText):
     @model_validator(mode="after")
     def _allows_some(self) -> LicenceStep:
         if not self.accepted():
-            because = (
-                "every licence may stay; leave it out, or name those that may in `allowed`, or set permissive: true"
-            )
-            self.refuse("unknown", because=because)
+            instead = "name those that may in `allowed`, or set permissive: true"
+            self.refuse("unknown", because="every licence may stay", instead=instead)
         return self
 
     def writes(self) -> tuple[str, ...]:

@@ -60,7 +60,7 @@ class LineModifiersStep(PerText):
     @model_validator(mode="after")
     def _has_phrases(self) -> LineModifiersStep:
         if not self.phrases:
-            self.refuse("max_phrase_words", because="there are no `phrases` to cut out; leave it out")
+            self.refuse("max_phrase_words", because="there are no `phrases` to cut out")
         return self
 
     def writes(self) -> tuple[str, ...]:

@@ -59,7 +59,7 @@ class MadladStep(PerText):
     @model_validator(mode="after")
     def _has_rule_5(self) -> MadladStep:
         if 5 not in self.rules:
-            self.refuse("cursed", because="these are the strings of rule 5, which is not among `rules`; leave it out")
+            self.refuse("cursed", because="these are the strings of rule 5, which is not among `rules`")
         return self
 
     def writes(self) -> tuple[str, ...]:

@@ -109,7 +109,7 @@ class PiiStep(PerText):
             raise ValueError("nothing to mask: set emails, ips or phones to true, or leave the step out")
         for kind, options in OPTIONS.items():
             if not getattr(self, kind):
-                self.refuse(*options, because=f"{kind}: false masks none; leave it out, or set {kind}: true")
+                self.refuse(*options, because=f"{kind}: false masks none", instead=f"set {kind}: true")
         return self
 
     def writes(self) -> tuple[str, ...]:

@@ -98,12 +98,12 @@ class SafetyStep(PerDocument):
         if (self.model is None) != (self.label is None):
             raise ValueError("`model` and `label` go together: which class means unsafe?")
         if self.action == "mark":
-            because = "action: mark removes nothing; leave it out, or set action: remove"
-            self.refuse("maximum", "max_probability", because=because)
+            because = "action: mark removes nothing"
+            self.refuse("maximum", "max_probability", because=because, instead="set action: remove")
         if not self.lists:
-            self.refuse("maximum", because="there are no term `lists` whose hits could be counted; leave it out")
+            self.refuse("maximum", because="there are no term `lists` whose hits could be counted")
         if self.model is None:
-            self.refuse("max_probability", because="there is no `model` that could give one; leave it out")
+            self.refuse("max_probability", because="there is no `model` that could give one")
         names = [entry.name for entry in self.lists]
         if len(set(names)) < len(names) or "model" in names:
             raise ValueError("the lists need names of their own, other than `model`")

@@ -77,9 +77,7 @@ class SemanticDedupStep(KeepConfig):
     @model_validator(mode="after")
     def _model_reads(self) -> SemanticDedupStep:
         if self.model is None:
-            self.refuse(
-                "max_tokens", because="the embeddings are those of a column, no model reads texts; leave it out"
-            )
+            self.refuse("max_tokens", because="the embeddings are those of a column, no model reads texts")
         return self
 
     def reads(self) -> tuple[str, ...]:

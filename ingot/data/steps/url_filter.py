@@ -61,7 +61,7 @@ class UrlFilterStep(PerDocument):
                 "nothing to look for: give files in domains, urls, banned_words, soft_banned_words or banned_parts"
             )
         if not self.soft_banned_words:
-            self.refuse("min_soft_words", because="there are no soft_banned_words to be counted; leave it out")
+            self.refuse("min_soft_words", because="there are no soft_banned_words to be counted")
         return self
 
     def reads(self) -> tuple[str, ...]:

@@ -11,7 +11,6 @@ from pydantic import Field, model_validator
 from ingot.data.synthesize.config import EndpointConfig
 from ingot.post.algorithm import DISTILL, DistillAlgorithm, DivergenceAlgorithm
 from ingot.post.rl.sampling_config import OF_SAMPLES, SamplingConfig
-from ingot.post.unread import refuse, unread
 from ingot.workspace.errors import RecipeError
 from ingot.workspace.files import fingerprint
 
@@ -72,7 +71,7 @@ class DistillConfig(SamplingConfig):
     @model_validator(mode="after")
     def _reads_its_tasks(self) -> DistillConfig:
         if self.on_policy == 0:
-            refuse(unread(self, OF_SAMPLES, "with on_policy: 0 nothing is sampled"))
+            self.refuse(*OF_SAMPLES, because="with on_policy: 0 nothing is sampled")
         elif self.on_policy < 1 and "tasks" not in self.model_fields_set:
             raise ValueError(
                 "tasks: there are conversations of one's own: say on which tasks the student samples beside them"

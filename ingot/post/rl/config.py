@@ -15,7 +15,6 @@ from ingot.post.rl.checks.canary import CanaryConfig
 from ingot.post.rl.curriculum.difficulty import DifficultyConfig
 from ingot.post.rl.objective import ImportanceConfig, PolicyOptimization
 from ingot.post.rl.sampling_config import SamplingConfig
-from ingot.post.unread import refuse, unread
 from ingot.tokens.template_files import is_jinja
 from ingot.workspace.config import Config
 from ingot.workspace.files import fingerprint
@@ -189,13 +188,14 @@ class RlConfig(SamplingConfig):
 
     @model_validator(mode="after")
     def _without_conflicts(self) -> RlConfig:
-        refuse(conflicts(self))
+        if found := list(conflicts(self)):
+            raise ValueError("; ".join(found))
         return self
 
     def unfit(self, inputs: Collection[str]) -> Iterator[str]:
         """What a reward model gives has a weight where there is one."""
         if "reward_model" not in inputs:
-            yield from unread(self, ("reward_model_weight",), "there is no reward_model in inputs")
+            yield from self.unread("reward_model_weight", because="there is no reward_model in inputs")
 
     @model_validator(mode="after")
     def _can_be_spurious(self) -> RlConfig:

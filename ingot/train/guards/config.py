@@ -51,8 +51,9 @@ class GuardsConfig(Config):
             self.refuse(
                 "spike_sigmas",
                 "spike_score",
-                because="spikes are not looked for (spike: off); leave it out, or set spike",
+                because="spikes are not looked for (spike: off)",
+                instead="set spike",
             )
         if self.spike != "rewind":
-            self.refuse("rewinds", because=f"spike: {self.spike} never rewinds; leave it out, or set spike: rewind")
+            self.refuse("rewinds", because=f"spike: {self.spike} never rewinds", instead="set spike: rewind")
         return self

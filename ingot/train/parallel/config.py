@@ -34,17 +34,16 @@ class MeshConfig(Config):
     @model_validator(mode="after")
     def _has_its_axes(self) -> MeshConfig:
         if self.context == 1:
-            self.refuse("context_method", because="no row is divided (context: 1); set context, or leave it out")
+            self.refuse("context_method", because="no row is divided (context: 1)", instead="set context")
         if self.pipeline == 1:
             self.refuse(
                 "pipeline_schedule",
                 "pipeline_stages",
-                because="layers are not divided (pipeline: 1); set pipeline, or leave it out",
+                because="layers are not divided (pipeline: 1)",
+                instead="set pipeline",
             )
         if self.shard * self.context == 1:
-            self.refuse(
-                "reshard_after_forward", because="no weights are gathered (shard: 1); set shard, or leave it out"
-            )
+            self.refuse("reshard_after_forward", because="no weights are gathered (shard: 1)", instead="set shard")
         if (self.pipeline_schedule == "interleaved") != (self.pipeline_stages > 1):
             raise ValueError(
                 f"pipeline_schedule {self.pipeline_schedule} with pipeline_stages {self.pipeline_stages}: interleaved needs at "

@@ -66,7 +66,7 @@ class DeconOptions(ContaminationStep, ABC):
         for sought, field, options in ((self.answers, "answer", ANSWERS), (self.passages, "passage", PASSAGES)):
             if sought:
                 continue
-            self.refuse(*options, because=f"{field}s: false looks for none; leave it out")
+            self.refuse(*options, because=f"{field}s: false looks for none")
             for number, each in enumerate(self.against):
                 if isinstance(each, EvalFiles) and each.chosen(field):
                     raise ValueError(f"against.{number}.{field}: {field}s: false looks for none; leave it out")

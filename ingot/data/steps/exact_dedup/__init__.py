@@ -64,8 +64,8 @@ class ExactDedupStep(KeepConfig):
     @model_validator(mode="after")
     def _cuts(self) -> ExactDedupStep:
         if self.scope == "document":
-            because = "scope: document cuts nothing out of a text; leave it out, or set scope: paragraph or line"
-            self.refuse("min_bytes", "max_removed", because=because)
+            because = "scope: document cuts nothing out of a text"
+            self.refuse("min_bytes", "max_removed", because=because, instead="set scope: paragraph or line")
         return self
 
     def writes(self) -> tuple[str, ...]:

@@ -134,10 +134,8 @@ class ExtractHtmlStep(PerDocument):
     @model_validator(mode="after")
     def _has_a_clock(self) -> ExtractHtmlStep:
         if self.method != "precise":
-            because = (
-                f"method: {self.method} is bounded by counting, not by a clock; leave it out, or set method: precise"
-            )
-            self.refuse("seconds", because=because)
+            because = f"method: {self.method} is bounded by counting, not by a clock"
+            self.refuse("seconds", because=because, instead="set method: precise")
         return self
 
     def reads(self) -> tuple[str, ...]:

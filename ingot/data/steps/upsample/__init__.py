@@ -87,7 +87,7 @@ class UpsampleStep(AcrossDocuments):
     @model_validator(mode="after")
     def _one_size(self) -> UpsampleStep:
         if self.tokens is not None:
-            self.refuse("bytes_per_token", because=f"the column {self.tokens} has the tokens; leave it out")
+            self.refuse("bytes_per_token", because=f"the column {self.tokens} has the tokens")
         return self
 
     def reads(self) -> tuple[str, ...]:
