@@ -250,6 +250,13 @@ def test_doctor(run: Ingot) -> None:
     assert re.search(r"^fail  recipe +bad.yaml:1: mkae: there is no stage kind mkae$", out, re.MULTILINE)
 
 
+def test_doctor_compares_layouts_with_one_process(run: Ingot) -> None:
+    code, out, err = run("doctor", "--layouts", "tensor", "--device", "cpu", "--processes", "2", "--json")
+    (found,) = json.loads(out)["cases"]
+    assert (code, found["case"], found["verdict"], found["processes"]) == (0, "tensor", "equal", 2)
+    assert re.search(r"^tensor +equal( +\d\.\de-\d\d){3}$", err, re.MULTILINE)
+
+
 def test_report(run: Ingot) -> None:
     run("run", "recipe.yaml", "--json")
     code, out, _ = run("report", "small", "--out", "page.html", "--json")
@@ -324,6 +331,8 @@ def test_a_model_or_a_server_and_not_both(run: Ingot, command: str) -> None:
         ("run recipe.yaml --hang-after 60", "run", "--hang-after does nothing without --watch"),
         ("doctor --quick", "doctor", "--quick does nothing without a recipe"),
         ("doctor --set train.steps=1", "doctor", "--set does nothing without a recipe"),
+        ("doctor --processes 8", "doctor", "--processes does nothing without --layouts"),
+        ("doctor --layouts tensor --quick", "doctor", "--quick does nothing with --layouts"),
         ("sft recipe.yaml --show 1 --json", "sft", "--json does nothing with --show"),
         ("eval m --suite gsm8k --model x", "eval model", "--model does nothing without --endpoint"),
         ("eval m --suite gsm8k --tokenizer t", "eval model", "--tokenizer does nothing without --endpoint"),

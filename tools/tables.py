@@ -10,6 +10,7 @@ parts stands before its words wherever these occur: `12 RL algorithms`, `[12 RL 
 from __future__ import annotations
 
 import functools
+import json
 import re
 import sys
 from collections.abc import Callable, Iterator
@@ -24,6 +25,7 @@ from ingot.evals.bases.suite import SUITES
 from ingot.model.presets.preset import presets
 from ingot.post.algorithm import PREFER, RL
 from ingot.recipe.stages import STAGES
+from ingot.train.layouts.table import layout_table
 from ingot.workspace.stage import Stage
 
 ROOT = Path(__file__).parent.parent
@@ -139,9 +141,18 @@ def argument(given: Any) -> str:
     return name if given.required or name.startswith("[") else f"[{name}]"
 
 
+def layouts() -> str:
+    """Which layouts have passed where: what `ingot doctor --layouts --json` has written into benchmarks/layouts/."""
+    records = [
+        json.loads(file.read_text(encoding="utf-8")) for file in sorted((ROOT / "benchmarks/layouts").glob("*.json"))
+    ]
+    return layout_table({record["how"]: record["cases"] for record in records})
+
+
 TABLES: dict[tuple[Path, str], Callable[[], str]] = {
     (ROOT / "README.md", "headlines"): headline_table,
     (DOCS / "benchmarks.md", "figures"): figure_table,
+    (DOCS / "parallel.md", "layouts"): layouts,
     (DOCS / "recipes.md", "stages"): stage_table,
     (DOCS / "rooms" / "cli.md", "commands"): command_table,
 }

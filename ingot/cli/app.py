@@ -20,13 +20,13 @@ from ingot.cli.model import model_app
 from ingot.cli.new import new_command
 from ingot.cli.run_stages import run_stages
 from ingot.cli.serve import serve_command
-from ingot.cli.show import command_line, print_json, show_checks, show_curation_plans
+from ingot.cli.show import command_line, print_json, show_checks, show_curation_plans, show_layouts
 from ingot.cli.sweep import sweep_command
 from ingot.cli.tokenizer import tokenizer_app
 from ingot.cli.ui import ui_command
 from ingot.cli.watch import HANG_AFTER, HangOption, watch_command, watch_this
 from ingot.recipe.stages import STAGES
-from ingot.workspace.errors import RecipeError
+from ingot.workspace.errors import IngotError, RecipeError
 from ingot.workspace.runs import find_stage
 from ingot.workspace.stage import Stage
 
@@ -219,11 +219,30 @@ def doctor(
     ] = None,
     set: SetOption = None,
     quick: Annotated[bool, typer.Option("--quick", help="Skip the stress test and the training step.")] = False,
+    layouts: Annotated[
+        str | None,
+        typer.Option(
+            "--layouts",
+            metavar="PATTERN",
+            help='Instead, train a tiny model in these layouts and compare with one process; "*": all, "tensor*": some.',
+        ),
+    ] = None,
+    processes: Annotated[
+        int, typer.Option("--processes", metavar="N", min=2, help="The most processes of a layout.")
+    ] = 4,
+    device: Annotated[str, typer.Option("--device", metavar="DEVICE", help="Where layouts run: cpu or cuda.")] = "auto",
     runs: RunsOption = RUNS,
     as_json: JsonOption = False,
 ) -> None:
     """Check this machine and, if given, a recipe; exit with 1 if something cannot work."""
     from itertools import chain
+
+    if layouts is not None:
+        if recipe is not None:
+            raise IngotError("--layouts trains models of its own", place="ingot doctor", fix="leave the recipe out")
+        refuse_given(context, ("set", "quick", "runs"), "with --layouts")
+        raise typer.Exit(0 if show_layouts(layouts, device, processes, as_json=as_json) else 1)
+    refuse_given(context, ("processes", "device"), "without --layouts")
 
     from ingot.planner.doctor import examine_machine, examine_recipe
 

@@ -7,6 +7,7 @@ import os
 import shlex
 import sys
 import textwrap
+from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -107,6 +108,22 @@ def show_checks(checks: Iterable[Check]) -> list[Check]:
     counts = {status: sum(check.status == status for check in shown) for status in CHECK_COLOURS}
     typer.echo(" · ".join(f"{count} {status}" for status, count in counts.items() if count))
     return shown
+
+
+def show_layouts(pattern: str, device: str, processes: int, *, as_json: bool) -> bool:
+    """The layouts that match, each as soon as it is known; returns whether all are right."""
+    from ingot.planner.check_layouts import HEADING, HOW, as_line, as_record, examine_layouts
+
+    typer.echo(HEADING, err=as_json)  # a person who keeps the JSON in a file sees how far it is
+    machine, verdicts = examine_layouts(
+        pattern, device, processes, lambda verdict: typer.echo(as_line(verdict), err=as_json)
+    )
+    if as_json:
+        print_json(as_record(machine, verdicts))
+    else:
+        counts = Counter(verdict.verdict for verdict in verdicts)
+        typer.echo(" · ".join(f"{count} {name}" for name, count in counts.items()) + f" ({HOW[machine.how]})")
+    return all(verdict.good for verdict in verdicts)
 
 
 def console() -> Console:

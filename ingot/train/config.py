@@ -132,6 +132,15 @@ class TrainingConfig(Config):
             check_schedule(self.schedule, self.steps)
         return self
 
+    @model_validator(mode="after")
+    def _noise_fits(self) -> Self:
+        if self.measure_noise and (self.mesh.replicate > 1 or self.mesh.pipeline > 1):
+            raise ValueError(
+                "measure_noise: the gradient of a step's first pass, which it compares with the whole one's, is not formed on a "
+                "mesh with replicate or pipeline; use shard, tensor and context only, or leave measure_noise out"
+            )
+        return self
+
     @property
     def step_tokens(self) -> int | None:
         """The most tokens that a step can have; None where the options do not say."""

@@ -61,5 +61,5 @@ def stored_dtype(dtype: torch.dtype) -> torch.dtype:
 
 
 def precision_context(device: torch.device, dtype: torch.dtype) -> AbstractContextManager[object]:
-    """A context in which matrix products run in `dtype`; weights stay float32."""
-    return nullcontext() if dtype == torch.float32 else torch.autocast(device.type, dtype)
+    """A context in which matrix products run in `dtype`; weights stay as they are, in float32 or wider."""
+    return torch.autocast(device.type, dtype) if dtype.itemsize == 2 else nullcontext()

@@ -24,7 +24,6 @@ from ingot.train.config import TrainingConfig
 from ingot.train.guards.guards import Guards
 from ingot.train.parallel.layout import Layout
 from ingot.train.passes import Sums
-from ingot.workspace.errors import RecipeError
 
 
 @dataclass
@@ -118,16 +117,5 @@ def make_hooks(
     if config.optimizer.qk_clip is not None:
         hooks.append(QkClip(model, config.optimizer.qk_clip, layout))
     if config.measure_noise:
-        check_noise(config)
         hooks.append(GradientNoise(device))
     return [*hooks, RouterBiases(model, guards)]
-
-
-def check_noise(config: TrainingConfig) -> None:
-    """Refuse a mesh on which no rank sees the gradient of a step's first pass."""
-    if config.mesh.replicate > 1 or config.mesh.pipeline > 1:
-        raise RecipeError(
-            "measure_noise compares the gradient of a step's first pass with the whole one's, which this mesh does not form",
-            place="measure_noise",
-            fix="use shard, tensor and context only, or leave measure_noise out",
-        )

@@ -18,7 +18,12 @@ from typing import Any
 import torch
 from torch import nn
 from torch._functorch import config as compiler
-from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
+from torch.utils.checkpoint import (
+    SAC_IGNORED_OPS,
+    CheckpointPolicy,
+    checkpoint,
+    create_selective_checkpoint_contexts,
+)
 
 from ingot.model.context import Context
 from ingot.model.transformer import Transformer
@@ -45,6 +50,11 @@ PRODUCTS = (
     "sum_of_divergences",
 )
 """Beginnings of the names of operators whose results are worth keeping."""
+# FSDP notes for the profiler when it gathers a group of weights within a block (experts that are divided): not the same number of
+# times when the block runs again
+SAC_IGNORED_OPS.update(
+    (torch.ops.profiler._record_function_enter_new.default, torch.ops.profiler._record_function_exit._RecordFunction)
+)
 EVERYTHING = 1.0  # the budget that recomputes nothing
 
 

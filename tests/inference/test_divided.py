@@ -26,10 +26,11 @@ from ingot.inference.speculate.config import Speculation
 from ingot.model.config import ModelConfig
 from ingot.model.transformer import Transformer
 from ingot.serve.openai.scores import prompt_scores
+from ingot.train.layouts.steps import fresh
 from ingot.workspace.errors import CheckFailed, IngotError, RecipeError
 from tests.inference.conftest import reference_logprobs
 from tests.post.making import nudged
-from tests.train.parallel.models import DENSE, MLA, MOE, VOCABULARY, fresh
+from tests.train.parallel.models import DENSE, MLA, MOE, VOCABULARY
 from tests.train.parallel.ranks import run_ranks
 
 LENGTH, SLOTS, CHUNK = 64, 4, 20

@@ -27,10 +27,11 @@ from ingot.model.transformer import Transformer
 from ingot.optim import newton_schulz
 from ingot.optim.build import make_optimizer
 from ingot.optim.config import MuonConfig
+from ingot.train.layouts.steps import fresh
 from ingot.train.parallel.config import MeshConfig
 from ingot.train.parallel.layout import Layout, make_layout
 from ingot.train.parallel.tensor import apply_tensor_parallel
-from tests.train.parallel.models import MLA, MOE, fresh, shape
+from tests.train.parallel.models import MLA, MOE, shape
 from tests.train.parallel.ranks import run_ranks
 
 MODELS = {"moe": shape(MOE, layers=2), "mla": shape(MLA, layers=2)}

@@ -20,6 +20,7 @@ from ingot.post.rl.sampling import SampledSource
 from ingot.recipe.stages import STAGES as KINDS
 from ingot.tokens.tokenizer import Tokenizer
 from ingot.train.config import TrainingConfig
+from ingot.train.layouts.steps import fresh
 from ingot.workspace.files import read_json
 from ingot.workspace.progress import Progress
 from ingot.workspace.stage import StageFolder
@@ -27,7 +28,7 @@ from tests.post.making import checkpoint_of, nudged
 from tests.post.test_processes import Case, Inputs, check_equal, place, run_stage
 from tests.post.test_resume import run_interrupted
 from tests.slow import first_fast
-from tests.train.parallel.models import MOE, fresh, shape
+from tests.train.parallel.models import MOE, shape
 from tests.train.parallel.ranks import run_ranks
 from tests.train.toy import TIMES
 

@@ -27,6 +27,7 @@ from ingot.recipe.stages import STAGES as KINDS
 from ingot.tokens.config import TokenizerConfig
 from ingot.tokens.tokenizer import Tokenizer
 from ingot.tokens.train_tokenizer import train_tokenizer
+from ingot.train.layouts.steps import fresh
 from ingot.train.parallel import layout
 from ingot.train.parallel.config import MeshConfig
 from ingot.workspace.errors import ArtifactError, Interrupted, RecipeError
@@ -36,7 +37,7 @@ from ingot.workspace.progress import Progress
 from ingot.workspace.stage import Stage, StageFolder
 from tests.post.making import SUMS, checkpoint_of, nudged, tiny_model
 from tests.slow import first_fast
-from tests.train.parallel.models import MOE, fresh, shape
+from tests.train.parallel.models import MOE, shape
 from tests.train.parallel.ranks import run_ranks
 from tests.train.toy import TIMES
 

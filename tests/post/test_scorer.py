@@ -16,6 +16,7 @@ from ingot.post import policy
 from ingot.post.processes import Processes
 from ingot.post.scorer import Scorer
 from ingot.tokens.batch import TokenSequence
+from ingot.train.layouts.steps import fresh
 from ingot.train.parallel.apply import local_parts, whole_weights
 from ingot.train.parallel.layout import make_layout
 from ingot.train.parallel.pipeline import make_passes
@@ -24,7 +25,7 @@ from ingot.train.prepare import prepare_model
 from ingot.train.reference import FrozenModel, KeptWeights
 from tests.post.making import random_tokens
 from tests.slow import first_fast
-from tests.train.parallel.models import DENSE, MOE, VOCABULARY, fresh, shape
+from tests.train.parallel.models import DENSE, MOE, VOCABULARY, shape
 from tests.train.parallel.ranks import run_ranks
 from tests.train.parallel.steps import training
 

@@ -10,7 +10,6 @@ import torch
 
 from ingot.optim.noise_scale import noise_and_signal
 from ingot.train.losses.terms import CrossEntropy
-from ingot.workspace.errors import RecipeError
 from ingot.workspace.stage import StageFolder
 from tests.model.tiny import config, random_model
 from tests.train.toy import FixedSource, StepSource, loss_and_gradients, make_trainer, stage_folder
@@ -57,12 +56,3 @@ def test_the_noise_scale_is_that_of_the_gradients(folder: StageFolder) -> None:
     whole = stage_folder(folder.path / "whole")
     make_trainer(whole, source=FixedSource(batches), model=model, steps=1, measure_noise=True).run()
     assert whole.metrics.read()[0]["noise_scale"] == pytest.approx(float(noise / signal), rel=1e-4)
-
-
-def test_a_mesh_that_does_not_form_the_first_gradient_is_refused(folder: StageFolder) -> None:
-    from ingot.train.hooks import check_noise
-    from tests.train.toy import training_config
-
-    given = training_config(measure_noise=True, mesh={"pipeline": 2})
-    with pytest.raises(RecipeError, match="measure_noise"):
-        check_noise(given)

@@ -15,12 +15,13 @@ from ingot.tokens.batch import Batch
 from ingot.tokens.metadata import with_metadata
 from ingot.train import prepare
 from ingot.train.config import ActivationsConfig, TrainingConfig
+from ingot.train.layouts.steps import fresh
 from ingot.train.losses.terms import CrossEntropy
 from ingot.train.passes import Objective, Passes, Sums
 from ingot.train.prepare import compile_blocks
 from ingot.train.recompute import recompute
 from tests.slow import first_fast
-from tests.train.parallel.models import DENSE, MLA, MOE, VOCABULARY, fresh, shape
+from tests.train.parallel.models import DENSE, MLA, MOE, VOCABULARY, shape
 
 CPU = torch.device("cpu")
 

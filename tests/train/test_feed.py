@@ -15,11 +15,11 @@ from ingot.tokens.metadata import Sizes, with_metadata
 from ingot.tokens.packing import make_batch
 from ingot.train.batches import Shapes, deal, lengthen, split_rows
 from ingot.train.feed import Feed
+from ingot.train.layouts.steps import uneven
 from ingot.train.losses.policy_gradient import PolicyGradient
 from ingot.train.losses.terms import CrossEntropy, LossTerm, ZLoss
 from ingot.train.source import Source
 from ingot.workspace.errors import CheckFailed
-from tests.train.parallel.models import uneven
 
 CPU = torch.device("cpu")
 TERMS: tuple[LossTerm, ...] = (CrossEntropy(), ZLoss())

@@ -27,9 +27,10 @@ from ingot.train.float8 import (
     multiply_by_tensor,
     use_float8,
 )
+from ingot.train.layouts.steps import uneven
 from ingot.workspace.stage import StageFolder
 from tests.model.tiny import random_model
-from tests.train.parallel.models import MLA, MOE, shape, uneven
+from tests.train.parallel.models import MLA, MOE, shape
 from tests.train.toy import FixedSource, make_trainer, records
 
 SHARE = {FORWARD: 2.0**-4, BACKWARD: 2.0**-3}

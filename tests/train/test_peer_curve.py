@@ -11,10 +11,11 @@ import transformers
 from ingot.checkpoints.convert import export_model
 from ingot.tokens.batch import Batch
 from ingot.train.batches import split_rows
+from ingot.train.layouts.steps import fresh
 from ingot.train.source import Source
 from ingot.workspace.stage import StageFolder
 from tests.slow import first_fast
-from tests.train.parallel.models import DENSE, VOCABULARY, fresh, shape
+from tests.train.parallel.models import DENSE, VOCABULARY, shape
 from tests.train.toy import make_trainer, records
 
 STEPS, ROWS, LENGTH = 20, 6, 24

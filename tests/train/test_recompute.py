@@ -20,12 +20,13 @@ from ingot.model.transformer import Transformer
 from ingot.tokens.batch import Batch
 from ingot.train.batches import split_rows
 from ingot.train.config import ActivationsConfig
+from ingot.train.layouts.steps import fresh, uneven
 from ingot.train.losses.terms import CrossEntropy
 from ingot.train.passes import Objective, Passes, Sums
 from ingot.train.recompute import PRODUCTS, recompute
 from ingot.workspace.errors import RecipeError
 from ingot.workspace.stage import StageFolder
-from tests.train.parallel.models import DENSE, MLA, MOE, VOCABULARY, fresh, shape, sparse, two_choices, uneven
+from tests.train.parallel.models import DENSE, MLA, MOE, VOCABULARY, shape, sparse, two_choices
 from tests.train.toy import FixedSource, make_trainer, records
 
 BLOCKS = {"dense": DENSE, "mla": MLA, "moe": MOE}

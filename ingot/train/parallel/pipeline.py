@@ -30,7 +30,6 @@ from ingot.train.parallel.shard import reduce_over_copies
 from ingot.train.parallel.stages import StagedTransformer
 from ingot.train.parallel.timetable import Action, timetable
 from ingot.train.passes import Objective, Passes, Sums
-from ingot.workspace.errors import RecipeError
 
 
 def make_passes(
@@ -60,12 +59,6 @@ class PipelinePasses(Passes):
         self.rank, self.ranks = layout.rank("pipeline"), layout.size("pipeline")
         self.transfers = Transfers(layout, model.stages)
         self._reports: tuple[list[Any], list[Any]] | None = None  # what layers of all stages report
-        if objective.measure_noise:
-            raise RecipeError(
-                "the gradient noise scale is not measured in a pipeline: its micro-batches overlap, so do their gradients",
-                place="measure_noise",
-                fix="set it to false, or mesh.pipeline to 1",
-            )
         if model.ends_share and self.rank == self.ranks - 1:
             self.counted_elsewhere = frozenset({"embedding.weight"})  # by the first stage
         # NCCL needs a collective of the whole group before two of its ranks can exchange anything

@@ -167,9 +167,9 @@ def _cut_rows(part: nn.Module, name: str, mesh: DeviceMesh) -> None:
         stacked = isinstance(part, Experts)
         for each in (name, f"{name}_bias") if stacked else (name,):
             if part._parameters[each] is not None:
-                _cut(part, each, mesh, axis=1 if stacked else 0, sections=_sections(part, name))
+                _cut(part, each, mesh, axis=1 if stacked else 0, sections=find_sections(part, name))
         return
-    sections = _sections(part, f"{name}.weight")
+    sections = find_sections(part, f"{name}.weight")
     for each, _ in list(child.named_parameters(recurse=False)):
         _cut(child, each, mesh, axis=0, sections=sections)
     if isinstance(child, LoraLinear):
@@ -236,7 +236,7 @@ def _tie(module: nn.Module, kind: type[nn.Module], group: distributed.ProcessGro
     module.group = group  # type: ignore[assignment]
 
 
-def _sections(part: nn.Module, name: str) -> tuple[int, ...]:
+def find_sections(part: nn.Module, name: str) -> tuple[int, ...]:
     """The rows of the matrices that a fused weight holds one after the other; none where heads are interleaved."""
     described: tuple[Rows, ...] = getattr(part, "matrices", {}).get(name, ())
     return tuple(rows.heads * rows.width for rows in described) if all(r.stride == r.width for r in described) else ()

@@ -1,19 +1,14 @@
-"""Tiny models and uneven batches on which every layout is compared with one process."""
+"""Tiny models on which every layout is compared with one process."""
 
 from __future__ import annotations
 
-import random
 from typing import Any
 
 import torch
 
 from ingot.model.config import ModelConfig
-from ingot.model.initialise import initialise
-from ingot.model.transformer import Transformer
-from ingot.tokens.batch import Batch, TokenSequence
-from ingot.tokens.packing import make_batch
+from ingot.train.layouts.cases import VOCABULARY as VOCABULARY
 
-VOCABULARY = 96
 DENSE: dict[str, Any] = {"mixer": {"heads": 4, "key_value_heads": 2, "head_width": 8}, "feed_forward": {"width": 48}}
 MLA: dict[str, Any] = {
     "mixer": {
@@ -64,32 +59,6 @@ def two_choices() -> ModelConfig:
     blocks = {"chooses": sparse(), "shares": sparse(shared=True)}
     return ModelConfig.model_validate(
         shape(DENSE).model_dump() | {"blocks": blocks, "layers": "chooses shares chooses shares"}
-    )
-
-
-def fresh(config: ModelConfig, seed: int = 3) -> Transformer:
-    """The same weights in every process."""
-    model = Transformer(config)
-    initialise(model, seed)
-    return model
-
-
-def uneven(step: int, rows: int = 8, length: int = 32) -> Batch:
-    """Rows of documents of very different lengths; some tokens have no weight."""
-    rng = random.Random(step)
-    texts: list[TokenSequence] = []
-    batch = None
-    while batch is None or len(batch.tokens) < rows:
-        for _ in range(10):
-            tokens = [rng.randrange(VOCABULARY) for _ in range(rng.choice([2, 3, 7, 19, 33]))]
-            texts.append(TokenSequence(tokens, {"weight": [float(rng.random() < 0.8) for _ in tokens]}))
-        batch = make_batch(texts, length)
-    return Batch(
-        batch.tokens[:rows],
-        batch.targets[:rows],
-        batch.positions[:rows],
-        batch.documents[:rows],
-        {name: stream[:rows] for name, stream in batch.streams.items()},
     )
 
 

@@ -9,11 +9,12 @@ import pytest
 import torch
 
 from ingot.model.config import ModelConfig
+from ingot.train.layouts.steps import fresh
 from ingot.train.parallel.apply import gather_weights
 from ingot.train.parallel.layout import make_layout
 from ingot.train.prepare import prepare_model
 from tests.slow import first_fast
-from tests.train.parallel.models import DENSE, MOE, fresh, shape
+from tests.train.parallel.models import DENSE, MOE, shape
 from tests.train.parallel.ranks import run_ranks
 from tests.train.parallel.steps import training
 

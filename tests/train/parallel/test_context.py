@@ -20,6 +20,7 @@ from ingot.model.mixers.attend_flex import block_mask
 from ingot.model.mixers.mask import Mask
 from ingot.model.order import orders, whole
 from ingot.model.record import Record
+from ingot.train.layouts.steps import uneven
 from ingot.train.losses.preference import Preference
 from ingot.train.losses.terms import CrossEntropy
 from ingot.train.parallel.config import MeshConfig
@@ -29,7 +30,7 @@ from ingot.train.parallel.shard import shard_model
 from ingot.train.parallel.tensor import apply_tensor_parallel
 from ingot.workspace.errors import RecipeError
 from tests.slow import slow
-from tests.train.parallel.models import DENSE, MLA, MOE, shape, sparse, two_choices, uneven
+from tests.train.parallel.models import DENSE, MLA, MOE, shape, sparse, two_choices
 from tests.train.parallel.ranks import run_ranks
 from tests.train.parallel.reference import Results, compare, loss_of, one_process
 from tests.train.parallel.steps import Case

@@ -16,10 +16,11 @@ from ingot.model.config import ModelConfig
 from ingot.model.initialise import initialise
 from ingot.model.order import orders, whole
 from ingot.model.transformer import Transformer
+from ingot.train.layouts.steps import fresh
 from ingot.train.parallel.apply import load_shards
 from ingot.train.parallel.layout import make_layout
 from ingot.train.prepare import prepare_model
-from tests.train.parallel.models import DENSE, MOE, fresh, shape
+from tests.train.parallel.models import DENSE, MOE, shape
 from tests.train.parallel.ranks import run_ranks
 from tests.train.parallel.steps import training
 

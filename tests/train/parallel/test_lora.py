@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
+from ingot.train.layouts.differences import find_differences
 from tests.slow import first_fast
 from tests.train.parallel.models import DENSE, MLA, MOE, shape
 from tests.train.parallel.ranks import run_ranks
-from tests.train.parallel.steps import Case, differences, run_cases
-from tests.train.parallel.test_pipeline import joined
+from tests.train.parallel.steps import Case, run_cases
 from tests.train.parallel.test_tensor import RICH
 
 
@@ -51,7 +51,7 @@ FOUR = [
 def check(cases: list[Case], world: int, store: Path) -> None:
     found = run_ranks(world, run_cases, store, cases)
     for each in cases:
-        worst = differences(joined([rank[each.name] for rank in found]), each.alone())
+        worst = find_differences([rank[each.name] for rank in found], each.alone())
         assert worst["values"] < 1e-6, (each.name, worst)
         assert worst["gradients"] < 1e-5, (each.name, worst)
         assert worst["weights"] < 5e-6, (each.name, worst)

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy
 import pytest
 
+from ingot.train.layouts.differences import find_differences
 from tests.slow import first_fast
 from tests.train.parallel.models import DENSE, MLA, MOE, shape
 from tests.train.parallel.ranks import run_ranks
-from tests.train.parallel.steps import Case, differences, run_cases
+from tests.train.parallel.steps import Case, run_cases
 
 TIED: dict[str, Any] = {"tied_embeddings": True}
 AHEAD: dict[str, Any] = {"multi_token": {"steps": 2, "block": "layer"}}
@@ -59,29 +59,8 @@ OF_FOUR = [
 def test_as_one_process(world: int, cases: list[Case], tmp_path_factory: pytest.TempPathFactory) -> None:
     found = run_ranks(world, run_cases, tmp_path_factory.mktemp("pipeline") / "store", cases)
     for case in cases:
-        worst = differences(joined([each[case.name] for each in found]), case.alone())
+        worst = find_differences([each[case.name] for each in found], case.alone())
         assert worst["values"] < 1e-6, (case.name, worst)
         assert worst["gradients"] < 1e-5, (case.name, worst)
         assert worst["weights"] < 5e-6, (case.name, worst)
         assert worst["buffers"] == 0, (case.name, worst)
-
-
-def joined(ranks: list[dict[str, Any]]) -> dict[str, Any]:
-    """The parts of all ranks together; what several of them have is the same on all."""
-    whole: dict[str, Any] = {kind: [{} for _ in ranks[0][kind]] for kind in ("values", "gradients")}
-    whole |= {"weights": {}, "buffers": {}}
-    for rank in ranks:
-        assert all(mine.keys() == first.keys() for mine, first in zip(rank["values"], ranks[0]["values"], strict=True))
-        for kind in ("weights", "buffers"):
-            _join(whole[kind], rank[kind])
-        for kind in ("values", "gradients"):
-            for mine, all_ranks in zip(rank[kind], whole[kind], strict=True):
-                _join(all_ranks, mine)
-    return whole
-
-
-def _join(whole: dict[str, Any], part: dict[str, Any]) -> None:
-    for name, value in part.items():
-        if name in whole:
-            numpy.testing.assert_array_equal(value, whole[name], err_msg=name)
-        whole[name] = value

@@ -10,12 +10,12 @@ import torch
 
 from ingot.checkpoints.checkpoint import load_model
 from ingot.model.config import BlockConfig, ModelConfig, MultiTokenConfig
+from ingot.train.layouts.steps import UnevenSource, fresh, uneven
 from ingot.train.pretrain import bits_per_byte
 from ingot.workspace.errors import CheckFailed, Interrupted
 from tests.slow import first_fast
-from tests.train.parallel.models import DENSE, MOE, VOCABULARY, fresh, shape, uneven
+from tests.train.parallel.models import DENSE, MOE, VOCABULARY, shape
 from tests.train.parallel.ranks import run_ranks
-from tests.train.parallel.steps import UnevenSource
 from tests.train.toy import make_trainer, records, stage_folder
 
 STEPS, STOP = 6, 2

@@ -17,12 +17,13 @@ from ingot.optim.build import make_optimizer
 from ingot.post.data.pairs.pair import PairSource
 from ingot.tokens.batch import TokenSequence
 from ingot.train.feed import Feed
+from ingot.train.layouts.steps import fresh
 from ingot.train.losses.preference import Preference
 from ingot.train.parallel.layout import make_layout
 from ingot.train.parallel.pipeline import make_passes
 from ingot.train.passes import Objective
 from ingot.train.prepare import prepare_model
-from tests.train.parallel.models import DENSE, VOCABULARY, fresh, shape
+from tests.train.parallel.models import DENSE, VOCABULARY, shape
 from tests.train.parallel.ranks import run_ranks
 from tests.train.parallel.steps import training
 

@@ -16,6 +16,7 @@ from ingot.model.config import ModelConfig
 from ingot.model.order import Order, in_model_order, in_ranks_order, local, orders, whole
 from ingot.model.transformer import Transformer
 from ingot.train import float8
+from ingot.train.layouts.steps import fresh, uneven
 from ingot.train.parallel.config import MeshConfig
 from ingot.train.parallel.layout import Layout, make_layout
 from ingot.train.parallel.shard import shard_model
@@ -23,7 +24,7 @@ from ingot.train.parallel.tensor import apply_tensor_parallel
 from ingot.train.parallel.vocabulary import divided_cross_entropy
 from ingot.workspace.errors import RecipeError
 from tests.slow import first_fast, slow
-from tests.train.parallel.models import DENSE, MLA, MOE, VOCABULARY, fresh, shape, sparse, two_choices, uneven
+from tests.train.parallel.models import DENSE, MLA, MOE, VOCABULARY, shape, sparse, two_choices
 from tests.train.parallel.ranks import run_ranks
 from tests.train.parallel.reference import Results, compare, loss_of, one_process
 

@@ -16,10 +16,11 @@ from torch.distributed.tensor._utils import compute_local_shape_and_global_offse
 from ingot.model.order import in_ranks_order, orders, whole
 from ingot.model.transformer import Transformer
 from ingot.train.config import TrainingConfig
+from ingot.train.layouts.steps import fresh
 from ingot.train.parallel.layout import Layout, make_layout
 from ingot.train.prepare import prepare_model
 from ingot.train.saving.saver import Saver
-from tests.train.parallel.models import DENSE, MOE, fresh, shape
+from tests.train.parallel.models import DENSE, MOE, shape
 from tests.train.toy import stage_folder, training_config
 
 MODELS: dict[str, dict[str, Any]] = {"dense": DENSE, "moe": MOE}
