@@ -19,6 +19,7 @@ from ingot.train.parallel.apply import divide_parts, materialise, shard_weights
 from ingot.train.parallel.layout import Layout
 from ingot.train.recompute import recompute
 
+COMPILER = "inductor"  # torch's name of what makes code of a block
 VARIANTS = 64  # of a block's compiled code: kinds of blocks × with and without gradients × shapes
 
 
@@ -26,7 +27,7 @@ def compile_blocks(model: Transformer) -> None:
     """Compile every block by itself: equal blocks share their code, and the compiler is done in seconds, not minutes."""
     torch._dynamo.config.recompile_limit = VARIANTS
     for block in model.blocks:
-        block.compile(dynamic=False)
+        block.compile(backend=COMPILER, dynamic=False)
 
 
 @contextmanager

@@ -82,8 +82,7 @@ def compare(config: ModelConfig, batch: Batch, keep: str = "all", dtype: torch.d
 
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Trace and differentiate as the compiler does, but run torch's own kernels: seconds instead of a minute."""
-    compiled = torch.nn.Module.compile
-    monkeypatch.setattr(torch.nn.Module, "compile", lambda self, **given: compiled(self, backend="aot_eager", **given))
+    monkeypatch.setattr(prepare, "COMPILER", "aot_eager")
 
 
 @pytest.mark.parametrize(("block", "keep"), first_fast([(MLA, "blocks"), (DENSE, "all")]))

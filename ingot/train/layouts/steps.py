@@ -24,7 +24,7 @@ from ingot.model.transformer import Transformer
 from ingot.optim.build import make_optimizer
 from ingot.tokens.batch import Batch, TokenSequence
 from ingot.tokens.packing import make_batch
-from ingot.train import float8
+from ingot.train import float8, prepare
 from ingot.train.batches import deal, split_rows
 from ingot.train.config import TrainingConfig
 from ingot.train.feed import Feed
@@ -38,7 +38,6 @@ from ingot.train.parallel.config import MeshConfig
 from ingot.train.parallel.layout import make_layout
 from ingot.train.parallel.pipeline import make_passes
 from ingot.train.passes import Objective
-from ingot.train.prepare import prepare_model
 from ingot.train.source import Source
 
 SMALLEST = 16  # a matrix that is multiplied in float8 here
@@ -116,8 +115,8 @@ def train_steps(
     else:
         add_adapters(model, options.lora, choose_spans(model, options.lora))
         draw_adapters(model)
-    with small_products():
-        model = prepare_model(model, options, layout, device, dtype)
+    with small_products(), traced_only(device):
+        model = prepare.prepare_model(model, options, layout, device, dtype)
     in_float8 = float8.float8_layers(model)
     if scales_of is not None:
         multiply_by_shards(model, scales_of)
@@ -163,6 +162,16 @@ def small_products() -> Iterator[None]:
         yield
     finally:
         float8.SMALLEST = usual
+
+
+@contextmanager
+def traced_only(device: torch.device) -> Iterator[None]:
+    """On a CPU the compiler traces and differentiates blocks, but runs torch's own kernels: seconds instead of minutes."""
+    usual, prepare.COMPILER = prepare.COMPILER, "aot_eager" if device.type == "cpu" else prepare.COMPILER
+    try:
+        yield
+    finally:
+        prepare.COMPILER = usual
 
 
 def draw_adapters(model: Transformer) -> None:
