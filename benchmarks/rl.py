@@ -45,9 +45,10 @@ from ingot.envs.task import Task
 from ingot.inference.engine import Engine
 from ingot.inference.sampling import Sampling
 from ingot.post.policy import chat_format
+from ingot.post.rl import source as rl_source
 from ingot.post.rl import stage as rl
 from ingot.post.rl.config import RlConfig
-from ingot.post.rl.source import RlSource
+from ingot.post.rl.engine_sampler import EngineSampler
 from ingot.recipe.load import load_recipe
 from ingot.train.device import choose_device, choose_sampling_precision
 from ingot.workspace.metrics import MetricsLog
@@ -58,13 +59,13 @@ MODES = ("static", "continuous", "asynchronous", "sampling", "engine", "trl")
 ACCUMULATION = 8  # passes into which TRL divides a step: the logits of all answers at once would not fit
 
 
-class StaticSource(RlSource):
+class StaticSampler(EngineSampler):
     """Waves of as many answers as there are slots."""
 
     def sample(self, tasks: Sequence[Task], *given: Any, **options: Any) -> list[Episode]:
         wave = self.config.slots or len(tasks)
         waves = [tasks[start : start + wave] for start in range(0, len(tasks), wave)]
-        return [each for one in waves for each in super(StaticSource, self).sample(one, *given, **options)]
+        return [each for one in waves for each in super(StaticSampler, self).sample(one, *given, **options)]
 
 
 class ToldMetrics(MetricsLog):
@@ -94,7 +95,7 @@ class ToldFolder(StageFolder):
 def run_ours(mode: str, config: RlConfig, checkpoint: Path) -> dict[str, float]:
     """The stage as a recipe runs it."""
     if mode == "static":
-        vars(rl)["RlSource"] = StaticSource
+        vars(rl_source)["EngineSampler"] = StaticSampler
     with tempfile.TemporaryDirectory() as folder:
         stage_folder = ToldFolder(Path(folder), seed=0, progress=Progress())
         ToldMetrics.answers = config.prompts_per_step * config.group

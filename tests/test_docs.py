@@ -23,6 +23,7 @@ GENERATED = ("reference", "systems", "log")
 WRITTEN = (page for page in (ROOT / "docs").rglob("*.md") if page.relative_to(ROOT / "docs").parts[0] not in GENERATED)
 PAGES = [ROOT / "README.md", ROOT / "examples" / "README.md", *sorted(WRITTEN)]
 ENDINGS = ["Checked against others", "Checked against ourselves"]
+DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 MAX_WORDS, MAX_LINES, WIDTH = 450, 50, 110
 FOLDERS = ("examples", "ingot", "tests", "benchmarks", "recipes", "tools", "docs")
 PROGRAM: Any = typer.main.get_command(app)
@@ -137,6 +138,29 @@ def test_a_missing_file_is_found() -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=names(PAGES))
+def defined(path: Path, name: str) -> bool:
+    """Whether a file defines a function or class, or a class in it a method."""
+    scope: list[ast.stmt] = ast.parse(path.read_text(encoding="utf-8")).body
+    for part in name.split("."):
+        found = (each for each in scope if isinstance(each, DEFINITIONS) and each.name == part)
+        one = next(found, None)
+        if one is None:
+            return False
+        scope = one.body
+    return True
+
+
+def test_named_files_of_the_drawings_define_what_they_name() -> None:
+    """docs/read-me-first.md: each hop is a file and a function in it, and each drawing has some."""
+    page = (ROOT / "docs" / "read-me-first.md").read_text(encoding="utf-8")
+    assert not missing_files(page)
+    drawings = [text for text in sections(page).values() if "▼" in text]
+    hops = [re.findall(r"(ingot/[\w/]+\.py) +([\w.]*\w)", text) for text in drawings]
+    assert len(hops) == 4 and all(len(each) >= 10 for each in hops)
+    assert [(file, name) for each in hops for file, name in each if not defined(ROOT / file, name)] == []
+    assert not defined(ROOT / "ingot" / "train" / "loop.py", "Trainer.no_such_method")
+
+
 def test_commands_exist(page: Path) -> None:
     assert not unknown_commands(page.read_text(encoding="utf-8"))
 

@@ -23,9 +23,12 @@ from ingot.planner.shape import shape_of
 from ingot.post.data.pairs.answers import SLOTS
 from ingot.post.data.pairs.online_pairs import OnlinePairs
 from ingot.post.distill.config import DistillConfig
+from ingot.post.distill.source import StudentSamples
+from ingot.post.distill.teacher import LocalTeacher
 from ingot.post.prefer_config import PreferConfig
+from ingot.post.processes import ALONE
 from ingot.post.rl.config import RlConfig
-from ingot.post.rl.sampling import SampledSource
+from ingot.post.rl.source import RlSource
 from ingot.post.sft_config import SftConfig
 from ingot.recipe.load import load_recipe
 from ingot.train.parallel.config import MeshConfig
@@ -33,7 +36,7 @@ from ingot.workspace.progress import Progress
 from ingot.workspace.stage import StageFolder
 from tests.planner.test_memory import DEVICE, LLAMA, ONE, llama
 from tests.planner.test_plan import EMBEDDING, LAYER, NORMS, REAL
-from tests.post.making import SUMS, tiny_model, tiny_tokenizer
+from tests.post.making import SUMS, engine_of, tiny_model, tiny_tokenizer
 from tests.recipe.conftest import Write
 
 MIB = 1024**2
@@ -187,21 +190,21 @@ def test_against_stages(tmp_path: Path) -> None:
     model, copy, teacher = (tiny_model(tokenizer, seed=seed) for seed in range(3))
     options = {"steps": 1, "sequence_length": 64, "tasks": SUMS, "prompts_per_step": 3, "device": "cpu"}
     rl = RlConfig.model_validate(options | {"algorithm": {"algorithm": "grpo", "reference_weight": 0.1}, "group": 2})
-    source = SampledSource(model, rl, folder, whole=copy)
+    source = RlSource(model, rl, folder, whole=copy)
+    sampler, frozen = engine_of(source), source.scores.frozen
     estimate = sampler_memory(model.config, rl)
-    assert source.frozen is not None
-    assert (estimate.reference, estimate.cache) == (model_bytes(source.frozen.model), cache_bytes(source.engine))
-    assert sampler_memory(model.config, rl, processes=2).sampler == model_bytes(source.whole)
+    assert frozen is not None
+    assert (estimate.reference, estimate.cache) == (model_bytes(frozen.model), cache_bytes(sampler.engine))
+    assert sampler_memory(model.config, rl, processes=2).sampler == model_bytes(sampler.whole)
     pairs = {key: value for key, value in options.items() if key != "prompts_per_step"} | {"pairs": {"refresh": 1}}
     online = PreferConfig.model_validate(pairs)
     sampled = OnlinePairs(model, online, folder, whole=copy)
     estimate = sampler_memory(model.config, online)
     assert (estimate.reference, estimate.cache) == (model_bytes(sampled.reference), cache_bytes(sampled.engine))
     distill = DistillConfig.model_validate(options)
-    graded = SampledSource(model, distill, folder, frozen=teacher)
-    assert graded.frozen is not None
+    graded = StudentSamples(model, distill, folder, ALONE, None, {"one": LocalTeacher("one", teacher, None)})
     assert sampler_memory(model.config, distill, 1, teacher.config) == SamplerMemory(
-        teacher=model_bytes(graded.frozen.model), cache=cache_bytes(graded.engine)
+        teacher=model_bytes(teacher), cache=cache_bytes(graded.sampler.engine)
     )
 
 

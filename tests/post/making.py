@@ -23,7 +23,11 @@ from ingot.model.mixers.attention import AttentionConfig
 from ingot.model.transformer import Transformer
 from ingot.optim.config import AdamWConfig, ScheduleConfig
 from ingot.post.distill.config import DistillConfig
+from ingot.post.rl.async_sampler import AsyncSampler
+from ingot.post.rl.engine_sampler import EngineSampler
+from ingot.post.rl.pipeline import SampleBatch
 from ingot.post.rl.sampling_config import OF_SAMPLES
+from ingot.post.rl.source import RlSource
 from ingot.tokens.config import TokenizerConfig
 from ingot.tokens.tokenizer import Tokenizer
 from ingot.tokens.train_tokenizer import train_tokenizer
@@ -136,6 +140,31 @@ def one_step(
 
     trainer.optimizer.register_step_pre_hook(keep)
     return Step(run_without_final_checkpoint(trainer), gradients)
+
+
+def engine_of(source: RlSource) -> EngineSampler:
+    """The sampler of a source whose sampling and training take turns."""
+    assert isinstance(source.sampler, EngineSampler)
+    return source.sampler
+
+
+def samplers_of(source: RlSource) -> AsyncSampler:
+    """That of an asynchronous source."""
+    assert isinstance(source.sampler, AsyncSampler)
+    return source.sampler
+
+
+def blank_batch(source: RlSource, step: int) -> SampleBatch:
+    """A batch of which nothing is known yet."""
+    return SampleBatch(step, source.config.temperature_at(step), source.config.limit_at(step))
+
+
+def drawn(source: RlSource, step: int) -> SampleBatch:
+    """A batch that is drawn and noted; nothing is stamped on it yet."""
+    batch = blank_batch(source, step)
+    for each in source.pipeline.steps[: source.pipeline.steps.index(source.pipeline.check_prompts)]:
+        each(batch)
+    return batch
 
 
 def distill_options(options: Mapping[str, Any]) -> DistillConfig:

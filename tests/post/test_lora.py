@@ -14,9 +14,11 @@ from ingot.checkpoints.adapter import adapted
 from ingot.checkpoints.checkpoint import load_model, open_model
 from ingot.checkpoints.peft import read_peft
 from ingot.model.lora import LoraLinear, lora_layers
+from ingot.post.policy import sequence_logprobs
 from ingot.post.processes import begin
 from ingot.post.rl.config import RlConfig
-from ingot.post.rl.sampling import SampledSource
+from ingot.post.rl.source import RlSource
+from ingot.post.rl.token_scores import by_episode, plain_sequences
 from ingot.recipe.stages import STAGES as KINDS
 from ingot.tokens.tokenizer import Tokenizer
 from ingot.train.config import TrainingConfig
@@ -24,7 +26,7 @@ from ingot.train.layouts.steps import fresh
 from ingot.workspace.files import read_json
 from ingot.workspace.progress import Progress
 from ingot.workspace.stage import StageFolder
-from tests.post.making import checkpoint_of, nudged
+from tests.post.making import blank_batch, checkpoint_of, engine_of, nudged
 from tests.post.test_processes import Case, Inputs, check_equal, place, run_stage
 from tests.post.test_resume import run_interrupted
 from tests.slow import first_fast
@@ -208,17 +210,18 @@ def test_the_reference_of_rl_is_the_model_without_its_adapters(inputs: Inputs, t
     )  # fmt: skip
     folder = StageFolder(tmp_path, 1, Progress())
     _, model, _ = begin(config, inputs["rl"]["checkpoint"], seed=0)
-    source = SampledSource(model, config, folder)
-    assert source.frozen is None and source.reference is None
+    source = RlSource(model, config, folder)
+    assert source.scores.frozen is None and source.scores.reference is None
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             if name.endswith(".lora_B"):
                 parameter.normal_(0, 0.1)
     base = load_model(inputs["rl"]["checkpoint"])
-    source.engine.update(None, version=0)
-    episodes = source.sample(source.mix.generate(0, 3, "train"), 0)
-    ours = source.frozen_logprobs(episodes)
-    expected = SampledSource(model, config, folder, frozen=base).frozen_logprobs(episodes)
+    sampler = engine_of(source)
+    sampler.renew(0)
+    episodes = sampler.sample(sampler.mix.generate(0, 3, "train"), blank_batch(source, 0))
+    ours = source.scores.frozen_logprobs(episodes, 1.0)
+    expected = by_episode(episodes, sequence_logprobs(base, plain_sequences(episodes), config.sequence_length))
     for one, other in zip(ours, expected, strict=True):
         assert one == pytest.approx(other, abs=1e-5)
 

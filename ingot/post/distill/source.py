@@ -16,12 +16,14 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import TypeVar
 
 import torch
 
 from ingot.envs.episode import Episode
 from ingot.envs.task import Task
+from ingot.envs.tools.find import find_tools
 from ingot.model.transformer import Transformer
 from ingot.post.algorithm import AcrossAlgorithm, DivergenceAlgorithm, Graded
 from ingot.post.data.conversations.sequences import ShuffledPool, pack_groups
@@ -29,8 +31,11 @@ from ingot.post.distill.config import DistillConfig
 from ingot.post.distill.teacher import Teacher
 from ingot.post.distill.teacher_view import PLACES, Dialogue, View, episode_dialogues, make_views, with_groups
 from ingot.post.processes import Processes
-from ingot.post.rl.sampling import SampledSource, by_episode, plain_sequences, token_grades
+from ingot.post.rl.checks.ratio import RatioCheck
+from ingot.post.rl.engine_sampler import EngineSampler
+from ingot.post.rl.pipeline import SampleBatch, SamplePipeline
 from ingot.post.rl.stamping import Rows
+from ingot.post.rl.token_scores import TokenScores, by_episode, plain_sequences, token_grades
 from ingot.tokens.batch import Batch, TokenSequence
 from ingot.train.batches import deal
 from ingot.train.device import choose_device, choose_precision, precision_context
@@ -49,66 +54,72 @@ Text = tuple[
 Said = TypeVar("Said")
 
 
-class GradedSamples(SampledSource):
-    """The student's samples; each is graded by the teacher of its task."""
+class TaskTeachers:
+    """The teachers of a stage; each scores the answers to its own tasks."""
 
     def __init__(
         self,
-        model: Transformer,
-        config: DistillConfig,
-        folder: StageFolder,
-        processes: Processes,
-        whole: Transformer,
         teachers: Teachers,
+        config: DistillConfig,
+        processes: Processes,
+        location: Path,
     ) -> None:
-        super().__init__(model, config, folder, processes, whole)
-        self.teachers, self.choose = teachers, config.teacher_of
+        """`location` is the stage's folder, which errors name."""
+        self.teachers, self.config, self.processes, self.location = teachers, config, processes, location
+        self.tools = find_tools(config.tools)
 
-    def frozen_logprobs(self, episodes: Sequence[Episode]) -> Rows:
-        return self._by_teacher(episodes, self._logprobs)
+    def logprobs(self, episodes: Sequence[Episode], temperature: float) -> Rows:
+        """The log-probability of every token by its teacher."""
+        return self._by_teacher(episodes, lambda teacher, own: self._logprobs(teacher, own, temperature))
 
-    def graded(self, episodes: Sequence[Episode]) -> list[list[Graded]]:
-        return self._by_teacher(episodes, self._grades)
+    def grades(self, episodes: Sequence[Episode], temperature: float) -> list[list[Graded]]:
+        """The same of every sampled token, or of runs of them where a teacher has another tokenizer."""
+        return self._by_teacher(episodes, lambda teacher, own: self._grades(teacher, own, temperature))
 
-    def teacher_of(self, task: Task) -> str:
+    def of(self, task: Task) -> str:
         """The name of the teacher that grades a task."""
-        return next(iter(self.teachers)) if len(self.teachers) == 1 else self.choose(task.kind)
+        return next(iter(self.teachers)) if len(self.teachers) == 1 else self.config.teacher_of(task.kind)
+
+    def dialogues(self, episode: Episode) -> list[Dialogue]:
+        """What each segment of an answer says."""
+        return episode_dialogues(episode, self.tools)
 
     def _by_teacher(
         self, episodes: Sequence[Episode], ask: Callable[[Teacher, Sequence[Episode]], list[Said]]
     ) -> list[Said]:
-        """What the teachers say, each of its own episodes, in the order of the episodes."""
+        """The results of the teachers, each for its own episodes, in the order of the episodes."""
         rows: dict[int, Said] = {}
         for name, teacher in self.teachers.items():
-            own = [place for place, each in enumerate(episodes) if self.teacher_of(each.task) == name]
-            rows |= zip(own, ask(teacher, [episodes[place] for place in own]), strict=True)
-        return [rows[place] for place in range(len(episodes))]
+            own = [index for index, each in enumerate(episodes) if self.of(each.task) == name]
+            rows |= zip(own, ask(teacher, [episodes[index] for index in own]), strict=True)
+        return [rows[index] for index in range(len(episodes))]
 
-    def _logprobs(self, teacher: Teacher, episodes: Sequence[Episode]) -> Rows:
+    def _logprobs(self, teacher: Teacher, episodes: Sequence[Episode], temperature: float) -> Rows:
         if teacher.respeller is not None:
             raise CheckFailed(
-                f"{self.algorithm.algorithm} asks for log-probabilities of single tokens, and {teacher.name} has others",
-                place=str(self.folder.path),
+                f"{self.config.algorithm.algorithm} asks for log-probabilities of single tokens, and {teacher.name} has others",
+                place=str(self.location),
                 fix="let it read samples.graded(), or use a teacher with the student's tokenizer",
             )
-        return by_episode(episodes, self._ask(teacher, plain_sequences(episodes)))
+        return by_episode(episodes, self._ask(teacher, plain_sequences(episodes), temperature))
 
-    def _grades(self, teacher: Teacher, episodes: Sequence[Episode]) -> list[list[Graded]]:
+    def _grades(self, teacher: Teacher, episodes: Sequence[Episode], temperature: float) -> list[list[Graded]]:
         if teacher.respeller is None:
-            rows = zip(episodes, self._logprobs(teacher, episodes), strict=True)
+            rows = zip(episodes, self._logprobs(teacher, episodes, temperature), strict=True)
             return [token_grades(each.sampled(), row) for each, row in rows]
         views: list[list[tuple[int, View]]] = []  # of each episode, with the tokens before its segment
         for each in episodes:
             views.append([])
             start = 0
-            for dialogue in episode_dialogues(each, self.tools):
+            for dialogue in self.dialogues(each):
                 views[-1] += [(start, view) for view in make_views(dialogue, teacher.respeller) if view.groups]
                 start += len(dialogue.tokens)
-        rows_of = iter(self._ask(teacher, [TokenSequence(view.tokens) for listed in views for _, view in listed]))
+        sequences = [TokenSequence(view.tokens) for listed in views for _, view in listed]
+        rows_of = iter(self._ask(teacher, sequences, temperature))
         return [[one for start, view in listed for one in _grades(start, view, next(rows_of))] for listed in views]
 
-    def _ask(self, teacher: Teacher, sequences: Sequence[TokenSequence]) -> Rows:
-        return teacher.logprobs(sequences, self.config.sequence_length, self.sampling_temperature, self.processes)
+    def _ask(self, teacher: Teacher, sequences: Sequence[TokenSequence], temperature: float) -> Rows:
+        return teacher.logprobs(sequences, self.config.sequence_length, temperature, self.processes)
 
 
 def _grades(start: int, view: View, row: Sequence[float]) -> list[Graded]:
@@ -117,6 +128,36 @@ def _grades(start: int, view: View, row: Sequence[float]) -> list[Graded]:
         Graded(start + each.start, start + each.stop, sum(row[each.other_start : each.other_stop]))
         for each in view.groups
     ]
+
+
+class StudentSamples:
+    """The student's own answers, scored by their teachers: the pipeline of RL (rl/pipeline.py), without rewards' own steps.
+
+    `whole` is what is sampled from: `model` itself, unless several processes divide that.
+    """
+
+    def __init__(
+        self,
+        model: Transformer,
+        config: DistillConfig,
+        folder: StageFolder,
+        processes: Processes,
+        whole: Transformer | None,
+        teachers: Teachers,
+    ) -> None:
+        self.config, self.processes = config, processes
+        self.teachers = TaskTeachers(teachers, config, processes, folder.path)
+        self.scores = TokenScores(model, config, config.algorithm, processes, self.teachers)
+        self.sampler = EngineSampler(model, whole, config, folder.seed, processes)
+        self.pipeline = SamplePipeline(config, config.algorithm, folder, processes, self.sampler, self.scores)
+        self.check_ratio = RatioCheck(model, config.algorithm, folder.path, self.scores.dtype, self.sampler.dtype)
+        if processes.layout is None:  # the weights are here; those of a divided model come with the trainer
+            self.scores.begin()
+
+    def collect(self, step: int) -> SampleBatch:
+        """The answers of a step, with their training sequences."""
+        self.sampler.renew(step)
+        return self.pipeline.run(SampleBatch(step, self.config.temperature, self.config.max_new_tokens))
 
 
 class DistillSource(Source):
@@ -134,7 +175,7 @@ class DistillSource(Source):
         seed: int,
         processes: Processes,
         teachers: Teachers,
-        samples: GradedSamples | None,
+        samples: StudentSamples | None,
         given: Sequence[TokenSequence],
         dialogues: Sequence[Dialogue] = (),
     ) -> None:
@@ -148,7 +189,7 @@ class DistillSource(Source):
 
     def begin(self, passes: Passes) -> None:
         if self.samples is not None:
-            self.samples.begin(passes)
+            self.samples.scores.begin(passes)
 
     def batches(self, step: int, rank: int = 0, world: int = 1) -> tuple[list[Batch], dict[str, float]]:
         texts, metrics = self._texts(step)
@@ -174,8 +215,8 @@ class DistillSource(Source):
             assert self.samples is not None
             made = self.samples.collect(step)
             for episode, sequences in zip(made.episodes, made.sequences, strict=True):
-                said = episode_dialogues(episode, self.samples.tools) if self.across else [None] * len(sequences)
-                listed = texts.setdefault(self.samples.teacher_of(episode.task), [])
+                said = self.samples.teachers.dialogues(episode) if self.across else [None] * len(sequences)
+                listed = texts.setdefault(self.samples.teachers.of(episode.task), [])
                 listed += zip(sequences, said, strict=True)
             return texts, made.metrics | {"own_samples": 1.0}
         assert self.pool is not None

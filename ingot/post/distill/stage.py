@@ -16,7 +16,7 @@ from ingot.post.algorithm import AcrossAlgorithm, DivergenceAlgorithm
 from ingot.post.data.conversations.conversation_file import rendered_conversations
 from ingot.post.distill.config import DistillConfig, TeacherEndpointConfig
 from ingot.post.distill.remote_teacher import RemoteTeacher
-from ingot.post.distill.source import DistillSource, GradedSamples
+from ingot.post.distill.source import DistillSource, StudentSamples
 from ingot.post.distill.teacher import LocalTeacher, Teacher, shared_vocabulary
 from ingot.post.distill.teacher_view import Dialogue, conversation_dialogue
 from ingot.post.distill.vocabularies import vocabulary_difference
@@ -45,7 +45,7 @@ class Distill(PostStage[DistillConfig]):
             return DistillSource(config, self.folder.seed, self.processes, self.teachers, None, given, dialogues)
         dtype = stored_dtype(choose_sampling_precision(config.sampling_precision, choose_device(config.device)))
         whole = self.processes.whole(self.model, self.inputs["checkpoint"], dtype=dtype)
-        samples = GradedSamples(self.model, config, self.folder, self.processes, whole, self.teachers)
+        samples = StudentSamples(self.model, config, self.folder, self.processes, whole, self.teachers)
         self.after_step = samples.check_ratio
         return DistillSource(config, self.folder.seed, self.processes, self.teachers, samples, given, dialogues)
 

@@ -124,6 +124,11 @@ class RlConfig(SamplingConfig):
         return self.mini_batches * self.epochs
 
     @property
+    def prompts_per_batch(self) -> int:
+        """Tasks that are sampled at once."""
+        return self.prompts_per_step * self.mini_batches
+
+    @property
     def step_tokens(self) -> int:
         """A row for each sample and each kept conversation at the most."""
         return super().step_tokens + (0 if self.ptx is None else self.ptx.conversations * self.sequence_length)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from pydantic import Field
 
@@ -11,6 +11,9 @@ from ingot.envs.config import TaskMixConfig
 from ingot.envs.rollout.episode_run import Limits
 from ingot.envs.tools.find import ToolName
 from ingot.train.config import TrainingConfig
+
+if TYPE_CHECKING:
+    from ingot.post.rl.config import DynamicSamplingConfig
 
 OF_SAMPLES = (
     *(
@@ -90,6 +93,24 @@ class SamplingConfig(TrainingConfig):
     def updates_per_batch(self) -> int:
         """Optimizer steps on what was sampled at once."""
         return 1
+
+    @property
+    def prompts_per_batch(self) -> int:
+        """Tasks that are sampled at once."""
+        return self.prompts_per_step
+
+    @property
+    def refill(self) -> DynamicSamplingConfig | None:
+        """How tasks without a difference are replaced; None: they are not."""
+        return None
+
+    def temperature_at(self, step: int) -> float:
+        """The sampling temperature of a step."""
+        return self.temperature
+
+    def limit_at(self, step: int) -> int:
+        """The longest turn of a step."""
+        return self.max_new_tokens
 
     @property
     def step_tokens(self) -> int:

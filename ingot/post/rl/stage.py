@@ -13,7 +13,6 @@ from ingot.checkpoints.heads import with_head
 from ingot.checkpoints.stored_model import StoredModel
 from ingot.envs.mix import TaskMix
 from ingot.post.rewards.reward_model import find_judge
-from ingot.post.rl.async_source import AsynchronousSource
 from ingot.post.rl.checks.ratio_one import describe_ratio
 from ingot.post.rl.checks.reward_fall import find_fall
 from ingot.post.rl.checks.watch import Watch
@@ -53,18 +52,16 @@ class Rl(PostStage[RlConfig]):
         if line := describe_ratio(config):
             self.folder.progress.say(line)
         self.check_lengths()
-        device = choose_device(config.device)
         judge = find_judge(self.inputs, self.model, config, config.reward_model_weight)
-        source: RlSource
         if config.asynchronous is None:
-            dtype = stored_dtype(choose_sampling_precision(config.sampling_precision, device))
+            dtype = stored_dtype(choose_sampling_precision(config.sampling_precision, choose_device(config.device)))
             whole = processes.whole(self.model, self.inputs["checkpoint"], self.change, dtype)
             tried = self.try_tasks(lambda tasks: EngineAnswers(whole, config, tasks, processes))
             source = RlSource(self.model, config, self.folder, processes, whole, judge, tried)
         else:
             stored = self.change(open_model(self.inputs["checkpoint"]))
             tried = self.try_tasks(lambda tasks: SamplerAnswers(self.model, stored, config, tasks, processes))
-            source = AsynchronousSource(self.model, config, self.folder, processes, judge, tried)
+            source = RlSource(self.model, config, self.folder, processes, None, judge, tried)
         self.after_step, self.temperature = source.check_ratio, self.config.temperature
         self.watch = source.watch
         return source

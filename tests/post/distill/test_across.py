@@ -23,11 +23,12 @@ from ingot.post.algorithms.reverse_kl import ReverseKl
 from ingot.post.data.conversations.conversation_file import rendered_conversations
 from ingot.post.distill import stage as distill
 from ingot.post.distill.config import DistillConfig
-from ingot.post.distill.source import GradedSamples
+from ingot.post.distill.source import StudentSamples
 from ingot.post.distill.teacher import LocalTeacher
 from ingot.post.distill.teacher_view import PLACES, conversation_dialogue, episode_dialogues, make_views
 from ingot.post.policy import chat_format
 from ingot.post.processes import ALONE
+from ingot.post.rl.pipeline import SampleBatch
 from ingot.tokens.chat import ChatFormat, Message
 from ingot.tokens.config import TokenizerConfig
 from ingot.tokens.respell import Respeller
@@ -173,21 +174,22 @@ def test_grades_are_sums_of_the_teachers_log_probabilities(inputs: dict[str, Pat
     student, teacher = load_model(inputs["checkpoint"]), load_model(inputs["teacher"])
     respeller = Respeller(chat_format(student), chat_format(teacher))
     graders = {"teacher": LocalTeacher("teacher", teacher, respeller)}
-    samples = GradedSamples(student, config, make_folder("distill"), ALONE, student, graders)
-    episodes, _ = samples.draw(0)
-    said = Scripted(lambda _: Message("assistant", "the 3 numbers, please: What 10?"), samples.chat)
-    episodes += rollout([episodes[0].task], said, samples.chat, samples.mix.kinds)
-    for each, graded in zip(episodes, samples.graded(episodes), strict=True):
+    samples = StudentSamples(student, config, make_folder("distill"), ALONE, student, graders)
+    batch, chat = SampleBatch(0, config.temperature, config.max_new_tokens), chat_format(student)
+    samples.sampler.draw(batch)
+    said = Scripted(lambda _: Message("assistant", "the 3 numbers, please: What 10?"), chat)
+    episodes = [*batch.episodes, *rollout([batch.episodes[0].task], said, chat, samples.sampler.mix.kinds)]
+    for each, graded in zip(episodes, samples.scores.grades(episodes, 1.0), strict=True):
         sampled = [place for place, one in enumerate(each.sampled()) if one]
         assert [place for one in graded for place in range(one.start, one.stop)] == sampled
         (view,) = make_views(episode_dialogues(each, {})[0], respeller)
         _, logs = direct(teacher, view.tokens)
         prompt = len(respeller.other.prompt(each.task.messages, None, False))
         assert sum(one.logprob for one in graded) == pytest.approx(float(logs[prompt:].sum()), abs=1e-4)
-    (graded,) = samples.graded(episodes[-1:])
+    (graded,) = samples.scores.grades(episodes[-1:], 1.0)
     assert any(one.stop - one.start == 3 for one in graded)
     with pytest.raises(CheckFailed, match="asks for log-probabilities of single tokens, and teacher has others"):
-        samples.frozen_logprobs(episodes)
+        samples.scores.frozen_logprobs(episodes, 1.0)
 
 
 def test_a_group_is_one_action_of_the_exact_gradient() -> None:

@@ -17,8 +17,11 @@ from ingot.envs.episode import Episode
 from ingot.model.transformer import Transformer
 from ingot.post.distill import stage as distill
 from ingot.post.distill.config import DistillConfig
+from ingot.post.distill.source import StudentSamples
+from ingot.post.distill.teacher import LocalTeacher
 from ingot.post.policy import sequence_logprobs
-from ingot.post.rl.sampling import SampledSource
+from ingot.post.processes import ALONE
+from ingot.post.rl.pipeline import SampleBatch
 from ingot.tokens.batch import TokenSequence
 from ingot.tokens.config import TokenizerConfig
 from ingot.tokens.packing import make_batch
@@ -35,6 +38,14 @@ PROMPT = [2, 40, 50, 60, 3]
 CONFIG = DistillConfig(steps=1, sequence_length=CONTEXT, tasks=SUMS, device="cpu", precision="float32")
 
 GKD = DistillConfig.model_validate({**CONFIG.model_dump(), "algorithm": "gkd"})
+
+
+def graded(student: Transformer, teacher: Transformer, answers: list[Episode], folder: StageFolder) -> SampleBatch:
+    """The answers with the advantages that the teacher gives."""
+    samples = StudentSamples(student, CONFIG, folder, ALONE, None, {"one": LocalTeacher("one", teacher, None)})
+    batch = SampleBatch(0, 1.0, CONFIG.max_new_tokens, episodes=answers)
+    samples.pipeline.add_advantages(batch)
+    return batch
 
 
 def flat_gradient(model: Transformer, loss: Tensor) -> Tensor:
@@ -83,8 +94,9 @@ def test_the_expected_gradient_of_distillation_is_that_of_reverse_kl(
     student = tiny_model(tokenizer)
     teacher = nudged(student, 0.05, seed=4)
     answers = every_answer(student)
-    source = SampledSource(student, CONFIG, make_folder("distill"), frozen=teacher)
-    stamped = [{"advantage": row} for row in source.streams(answers)[0]["advantage"]]
+    stamped = [
+        {"advantage": row} for row in graded(student, teacher, answers, make_folder("distill")).streams["advantage"]
+    ]
     estimated = expected_gradient(student, PolicyGradient(), answers, stamped)
     exact = exact_gradient(student, teacher)
     assert exact.abs().max() > 0.01
@@ -93,7 +105,7 @@ def test_the_expected_gradient_of_distillation_is_that_of_reverse_kl(
         student.double(),
         teacher.double(),
     )  # in float32 the mean would show how the normaliser was rounded
-    _, metrics = SampledSource(student, CONFIG, make_folder("exact"), frozen=teacher).streams(every_answer(student))
+    metrics = graded(student, teacher, every_answer(student), make_folder("exact")).metrics
     with torch.no_grad():
         average = (next_token(student) - next_token(teacher)).mean().item()
     assert metrics["teacher_divergence"] == pytest.approx(average, rel=1e-4)

@@ -15,23 +15,24 @@ import pytest
 import torch
 from pydantic import ValidationError
 
+from ingot.model.transformer import Transformer
 from ingot.post.algorithms.grpo import Grpo
 from ingot.post.processes import Processes
+from ingot.post.rl import async_sampler
 from ingot.post.rl import stage as rl
 from ingot.post.rl.async_config import AsynchronousConfig
-from ingot.post.rl.async_source import AsynchronousSource
 from ingot.post.rl.config import RlConfig
 from ingot.post.rl.objective import ImportanceConfig
+from ingot.post.rl.source import RlSource
 from ingot.post.samplers.local import LocalTransport, ProcessWorker
 from ingot.post.samplers.task_stream import TaskStream
-from ingot.post.samplers.transport import Transport
 from ingot.recipe.load import load_recipe
 from ingot.tokens.tokenizer import Tokenizer
 from ingot.workspace.errors import CheckFailed, Interrupted
 from ingot.workspace.files import read_jsonl
 from ingot.workspace.progress import Progress
 from ingot.workspace.stage import StageFolder
-from tests.post.making import SUMS, checkpoint_of, tiny_model
+from tests.post.making import SUMS, checkpoint_of, drawn, samplers_of, tiny_model
 from tests.post.rl.test_source import EvenLast
 from tests.post.samplers.test_dispatcher import Played
 from tests.train.parallel.ranks import run_ranks
@@ -102,7 +103,8 @@ def test_samplers_have_the_first_device_of_this_machine_that_the_learner_has_not
         size = 4
 
     def first_gpu() -> int:
-        transport = AsynchronousSource(tiny_model(tokenizer), make_config(), make_folder("rl"), Four()).transport
+        source = RlSource(tiny_model(tokenizer), make_config(), make_folder("rl"), Four())
+        transport = samplers_of(source).transport
         assert isinstance(transport, LocalTransport)
         return transport.first_gpu
 
@@ -118,17 +120,17 @@ def test_the_temperature_falls_while_samplers_go_on(
     """A group has the temperature of the step that asked for it; where that is not the learner's no token counts as present."""
     model = tiny_model(tokenizer)
     options = {"temperature": 1.6, "temperature_end": 0.4, "steps": 5}
-    source = AsynchronousSource(model, make_config(**options), make_folder("rl"))
+    source = RlSource(model, make_config(**options), make_folder("rl"))
     seen: set[float] = set()
     try:
         for step in range(5):
             present = [sum(each.streams["present"]) for each in source.update(step)[0]]
             now = 1.6 - 0.3 * step
             assert source.temperature == pytest.approx(now)
-            for place, group in enumerate(source.taken):
+            for place, group in enumerate(samplers_of(source).taken):
                 seen.add(round(group.temperature, 3))
                 assert now - 1e-9 <= group.temperature <= now + 0.6 + 1e-9, "at most two steps old"
-                if group.temperature != source.sampling_temperature:
+                if group.temperature != source.temperature:
                     assert not any(present[place * GROUP : (place + 1) * GROUP])
                 for segment in (each.segments[0] for each in group.episodes):
                     tokens = torch.tensor(segment.tokens())
@@ -158,7 +160,7 @@ def test_where_samplers_are_is_no_part_of_the_work() -> None:
 def test_a_ratio_is_asked_of_present_tokens_only(
     tokenizer: Tokenizer, make_folder: Callable[[str], StageFolder]
 ) -> None:
-    source = AsynchronousSource(tiny_model(tokenizer), make_config(), make_folder("rl"))
+    source = RlSource(tiny_model(tokenizer), make_config(), make_folder("rl"))
     drifted = {"ratio_mean": 1.3, "sampler_divergence": 0.2, "staleness": 0.8, "staleness/0": 0.5}
     right = {"present_share": 0.4, "present_ratio_mean": 0.4, "present_divergence": 0.0}
     assert source.check_ratio(3, drifted | right) == {"present_ratio_mean": 1.0, "present_divergence": 0.0}
@@ -170,11 +172,11 @@ def test_a_ratio_is_asked_of_present_tokens_only(
         source.check_ratio(3, drifted | right | {"present_ratio_mean": 0.5})
 
 
-class PlayedSource(AsynchronousSource):
+def played_source(model: Transformer, config: RlConfig, folder: StageFolder, *others: Any) -> RlSource:
     """With samplers that the test plays."""
-
-    def make_transport(self) -> Transport:
-        return Played(1)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(async_sampler, "make_transport", lambda *_: Played(1))
+        return RlSource(model, config, folder, *others)
 
 
 def test_a_stop_while_a_batch_is_taken_loses_nothing(
@@ -183,47 +185,51 @@ def test_a_stop_while_a_batch_is_taken_loses_nothing(
     """Groups that were taken for a batch that never came are in the checkpoint, and come first after it."""
     folder = make_folder("rl")
     options: dict[str, Any] = {"group": 2, "exclude_solved": 1.0, "algorithm": Grpo()}
-    source = PlayedSource(tiny_model(tokenizer), make_config(**options), folder, Processes(None, folder.stop))
-    transport = source.transport
+    source = played_source(tiny_model(tokenizer), make_config(**options), folder, Processes(None, folder.stop))
+    sampler = samplers_of(source)
+    transport = sampler.transport
     assert isinstance(transport, Played)
-    source.dispatcher.dispatch()
+    sampler.dispatcher.dispatch()
     for _ in range(3):  # one fewer than a batch
         transport.finish(0, 0)
     folder.stop.request()
     with pytest.raises(Interrupted):
-        source.draw(0)
+        drawn(source, 0)
     state = json.loads(json.dumps(source.state()))
-    other = PlayedSource(tiny_model(tokenizer), make_config(**options), make_folder("rl"))
+    other = played_source(tiny_model(tokenizer), make_config(**options), make_folder("rl"))
     other.restore(state)
-    assert [group.number for group in other.dispatcher.finished] == [0, 1, 2]
-    assert sorted(other.dispatcher.again) == list(range(3, 11)) and other.dispatcher.position == 11
-    episodes, _ = other.draw(0)
-    stream = other.dispatcher.stream
+    dispatcher = samplers_of(other).dispatcher
+    assert [group.number for group in dispatcher.finished] == [0, 1, 2]
+    assert sorted(dispatcher.again) == list(range(3, 11)) and dispatcher.position == 11
+    episodes = drawn(other, 0).episodes
+    stream = dispatcher.stream
     assert [each.task.id for each in episodes] == [stream[number].id for number in range(4)]
-    stored = [group["number"] for group in other.dispatcher.state()["finished"]]
+    stored = [group["number"] for group in dispatcher.state()["finished"]]
     assert stored[:4] == [0, 1, 2, 3], "until they are stamped, too"
-    other.dispatcher.commit()
-    assert not {0, 1, 2, 3} & {group["number"] for group in other.dispatcher.state()["finished"]}
+    dispatcher.commit()
+    assert not {0, 1, 2, 3} & {group["number"] for group in dispatcher.state()["finished"]}
 
 
 def test_new_weights_cancel_what_is_too_old_for_them(
     tokenizer: Tokenizer, make_folder: Callable[[str], StageFolder]
 ) -> None:
     """A sampler hangs in its groups while the learner goes on: they are cancelled with the update that makes them too old."""
-    source = PlayedSource(tiny_model(tokenizer), make_config(group=2, algorithm=Grpo()), make_folder("rl"))
-    transport = source.transport
+    source = played_source(tiny_model(tokenizer), make_config(group=2, algorithm=Grpo()), make_folder("rl"))
+    sampler = samplers_of(source)
+    transport = sampler.transport
     assert isinstance(transport, Played)
-    source.renew(0)
-    source.dispatcher.dispatch()
+    sampler.renew(0)
+    sampler.dispatcher.dispatch()
     for step in (1, 2, 3):
         transport.beat(0)
-        source.renew(step)
-        assert len(transport.cancels) == (0 if step <= 2 else source.dispatcher.capacity)
+        sampler.renew(step)
+        assert len(transport.cancels) == (0 if step <= 2 else sampler.dispatcher.capacity)
     transport.read()
-    episodes, metrics = source.timed_draw(3)
-    assert metrics["cancelled_groups"] == source.dispatcher.capacity and metrics["dropped_groups"] == 0
+    batch = drawn(source, 3)
+    episodes, metrics = batch.episodes, batch.metrics
+    assert metrics["cancelled_groups"] == sampler.dispatcher.capacity and metrics["dropped_groups"] == 0
     assert {version for each in episodes for node in each.nodes for version in node.versions} == {3}
-    stream = source.dispatcher.stream
+    stream = sampler.dispatcher.stream
     assert [each.task.id for each in episodes] == [stream[number].id for number in range(PROMPTS)]
 
 
@@ -233,8 +239,9 @@ def test_no_token_is_older_than_the_bound_at_the_last_update(
     """Samplers answer at once all that they are asked: what is taken second has waited in the queue for a whole batch."""
     options: dict[str, Any] = {"mini_batches": 2, "prompts_per_step": 2, "group": 2, "algorithm": Grpo()}
     config = make_config(**options, asynchronous={"staleness": 4})
-    source = PlayedSource(tiny_model(tokenizer), config, make_folder("rl"))
-    transport = source.transport
+    source = played_source(tiny_model(tokenizer), config, make_folder("rl"))
+    sampler = samplers_of(source)
+    transport = sampler.transport
     assert isinstance(transport, Played)
     rows = []
     for step in range(8):
@@ -270,30 +277,32 @@ def test_a_sampler_that_dies_or_hangs_is_replaced(
     (tmp_path / "wide.py").write_text(WIDE, encoding="utf-8")
     options = {"staleness": 2, "samplers": 2, "silence_seconds": 5.0}
     tasks = {"weights": {f"{tmp_path / 'wide.py'}:Numbers": 1.0}}
-    source = AsynchronousSource(
+    source = RlSource(
         tiny_model(tokenizer), make_config(asynchronous=options, tasks=tasks, record_every=1), make_folder("rl")
     )
-    assert isinstance(source.transport, LocalTransport)
+    sampler = samplers_of(source)
+    transport = sampler.transport
+    assert isinstance(transport, LocalTransport)
     lost, step, deadline = 0.0, 0, time.monotonic() + DEADLINE
     try:
-        while not source.transport.workers or not source.transport.workers[0].ready:  # one that starts has more time
+        while not transport.workers or not transport.workers[0].ready:  # one that starts has more time
             assert time.monotonic() < deadline
             source.update(step)
             step += 1
-        victim = source.transport.workers[0]
+        victim = transport.workers[0]
         assert isinstance(victim, ProcessWorker) and victim.process.pid is not None
         os.kill(victim.process.pid, number)
         begun = step
-        while step < begun + 5 or not lost or not source.transport.workers[0].ready:
+        while step < begun + 5 or not lost or not transport.workers[0].ready:
             assert time.monotonic() < deadline
             lost += source.update(step)[1]["lost_samplers"]
             step += 1
-        assert victim not in source.transport.workers and not victim.process.is_alive()
+        assert victim not in transport.workers and not victim.process.is_alive()
         assert lost == 1
     finally:
         source.close()
-    stream = source.dispatcher.stream
-    check_each_once(trained_tasks(source.folder.path, step), stream, source.dispatcher.capacity)
+    stream = sampler.dispatcher.stream
+    check_each_once(trained_tasks(source.folder.path, step), stream, sampler.dispatcher.capacity)
 
 
 def run_rank(base: Path, path: Path, options: dict[str, Any]) -> dict[str, Any]:

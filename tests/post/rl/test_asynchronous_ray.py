@@ -11,14 +11,14 @@ import pytest
 
 from ingot.data.engine.ray_cluster import connect
 from ingot.post.rl import stage as rl
-from ingot.post.rl.async_source import AsynchronousSource
+from ingot.post.rl.source import RlSource
 from ingot.post.samplers import ray_transport
 from ingot.post.samplers.ray_transport import ActorWorker, RayTransport
 from ingot.post.samplers.task_stream import TaskStream
 from ingot.tokens.tokenizer import Tokenizer
 from ingot.workspace.progress import Progress
 from ingot.workspace.stage import StageFolder
-from tests.post.making import checkpoint_of, tiny_model
+from tests.post.making import checkpoint_of, samplers_of, tiny_model
 from tests.post.rl.test_asynchronous import PROMPTS, WIDE, check_each_once, make_config, run_rank, trained_tasks
 from tests.post.rl.test_asynchronous_learning import Even
 from tests.ray_cluster import ray_cluster
@@ -114,8 +114,9 @@ def test_a_node_is_lost_in_mid_run(
     (tmp_path / "wide.py").write_text(WIDE, encoding="utf-8")
     tasks = {"weights": {f"{tmp_path / 'wide.py'}:Numbers": 1.0}}
     config = make_config(asynchronous=on_ray(cluster, silence_seconds=60.0), tasks=tasks, record_every=1)
-    source = AsynchronousSource(tiny_model(tokenizer), config, make_folder("rl"))
-    transport = source.transport
+    source = RlSource(tiny_model(tokenizer), config, make_folder("rl"))
+    sampler = samplers_of(source)
+    transport = sampler.transport
     assert isinstance(transport, RayTransport)
     lost, step, deadline = 0.0, 0, time.monotonic() + DEADLINE
     try:
@@ -138,4 +139,4 @@ def test_a_node_is_lost_in_mid_run(
         assert nodes_of(transport) == [second, second]
     finally:
         source.close()
-    check_each_once(trained_tasks(source.folder.path, step), source.dispatcher.stream, source.dispatcher.capacity)
+    check_each_once(trained_tasks(source.folder.path, step), sampler.dispatcher.stream, sampler.dispatcher.capacity)

@@ -15,7 +15,9 @@ from torch import Tensor
 from ingot.post.policy import sequence_logprobs
 from ingot.post.rl import stage as rl
 from ingot.post.rl.async_config import AsynchronousConfig
-from ingot.post.rl.async_source import AsynchronousSource
+from ingot.post.rl.async_sampler import AsyncSampler
+from ingot.post.rl.pipeline import SampleBatch
+from ingot.post.rl.source import RlSource
 from ingot.post.samplers.dispatcher import Group
 from ingot.post.samplers.local import LocalTransport, ProcessWorker
 from ingot.post.samplers.task_stream import TaskStream
@@ -23,7 +25,7 @@ from ingot.tokens.batch import TokenSequence
 from ingot.tokens.tokenizer import Tokenizer
 from ingot.workspace.errors import RecipeError
 from ingot.workspace.stage import StageFolder
-from tests.post.making import checkpoint_of, tiny_model
+from tests.post.making import checkpoint_of, samplers_of, tiny_model
 from tests.post.rl.test_asynchronous import (
     DEADLINE,
     PROMPTS,
@@ -53,19 +55,18 @@ def test_it_learns_from_each_task_once_with_all_checks(
 ) -> None:
     """Weights move; what was sampled has the log-probabilities of full passes with the weights that it is stamped with."""
     states, groups = dict[int, dict[str, Tensor]](), list[Group]()
-    renew, draw = AsynchronousSource.renew, AsynchronousSource.draw
+    renew, draw = AsyncSampler.renew, AsyncSampler.draw
 
-    def kept_renew(source: AsynchronousSource, step: int) -> None:
-        states[step] = {name: value.clone() for name, value in source.model.state_dict().items()}
-        renew(source, step)
+    def kept_renew(sampler: AsyncSampler, step: int, *, begins: bool = True) -> None:
+        states[step] = {name: value.clone() for name, value in sampler.model.state_dict().items()}
+        renew(sampler, step, begins=begins)
 
-    def kept_draw(source: AsynchronousSource, step: int) -> Any:
-        drawn = draw(source, step)
-        groups.extend(source.taken)
-        return drawn
+    def kept_draw(sampler: AsyncSampler, batch: SampleBatch) -> None:
+        draw(sampler, batch)
+        groups.extend(sampler.taken)
 
-    monkeypatch.setattr(AsynchronousSource, "renew", kept_renew)
-    monkeypatch.setattr(AsynchronousSource, "draw", kept_draw)
+    monkeypatch.setattr(AsyncSampler, "renew", kept_renew)
+    monkeypatch.setattr(AsyncSampler, "draw", kept_draw)
     folder, model = make_folder("rl"), tiny_model(tokenizer)
     options = options_in(tmp_path) | {"optimizer": {"lr": 1e-2}, "steps": STEPS}
     rl.run(make_config(**options), {"checkpoint": checkpoint_of(model, tmp_path / "base")}, folder)
@@ -91,7 +92,7 @@ def test_the_option(tokenizer: Tokenizer, make_folder: Callable[[str], StageFold
     """Where samplers are is no part of the work; what cannot be divided is refused before anything is started."""
     assert make_config(asynchronous=DIVIDED).work() == make_config().work()
     with pytest.raises(RecipeError, match=r"tensor \(3\) does not divide heads \(4\)"):
-        AsynchronousSource(tiny_model(tokenizer), make_config(asynchronous={"tensor": 3}), make_folder("rl"))
+        RlSource(tiny_model(tokenizer), make_config(asynchronous={"tensor": 3}), make_folder("rl"))
     with pytest.raises(ValueError, match="a sampler over 2 devices asks for 2 GPUs, not 1"):
         AsynchronousConfig.model_validate({"tensor": 2, "ray": {"gpus": 1}})
 
@@ -102,8 +103,9 @@ def test_a_rank_that_dies_or_hangs_costs_no_task(
     tokenizer: Tokenizer, make_folder: Callable[[str], StageFolder], tmp_path: Path
 ) -> None:
     """Killed or stopped, it takes the sampler with it; another one is started, and every task comes once."""
-    source = AsynchronousSource(tiny_model(tokenizer), make_config(**options_in(tmp_path)), make_folder("rl"))
-    transport = source.transport
+    source = RlSource(tiny_model(tokenizer), make_config(**options_in(tmp_path)), make_folder("rl"))
+    sampler = samplers_of(source)
+    transport = sampler.transport
     assert isinstance(transport, LocalTransport)
     step, deadline, seen = 0, time.monotonic() + DEADLINE, set[int]()
 
@@ -141,4 +143,4 @@ def test_a_rank_that_dies_or_hangs_costs_no_task(
     finally:
         source.close()
     assert len(seen) == 6 and not alive(follower)
-    check_each_once(trained_tasks(source.folder.path, step), source.dispatcher.stream, source.dispatcher.capacity)
+    check_each_once(trained_tasks(source.folder.path, step), sampler.dispatcher.stream, sampler.dispatcher.capacity)

@@ -31,7 +31,7 @@ from ingot.train.loop import Trainer
 from ingot.workspace.files import read_jsonl
 from ingot.workspace.progress import Progress
 from ingot.workspace.stage import StageFolder
-from tests.post.making import SUMS, checkpoint_of, episode, tiny_model
+from tests.post.making import SUMS, blank_batch, checkpoint_of, engine_of, episode, tiny_model
 from tests.post.rl.test_source import EvenLast
 from tests.train.parallel.ranks import run_ranks
 from tests.train.toy import run_without_final_checkpoint
@@ -69,9 +69,9 @@ def tasks_of(path: Path, text: str) -> dict[str, Any]:
 
 def trained(source: RlSource) -> list[dict[str, Any]]:
     """The metrics of the run, by the real loop."""
-    terms = source.rl.terms(source.model, source.options)
+    terms = source.rl.terms(source.model, source.config)
     run_without_final_checkpoint(
-        Trainer(source.model, terms, source, source.options, source.folder, after_step=source.check_ratio)
+        Trainer(source.model, terms, source, source.config, source.folder, after_step=source.check_ratio)
     )
     return source.folder.metrics.read()
 
@@ -105,7 +105,7 @@ def test_a_step_that_teaches_nothing_moves_nothing(tokenizer: Tokenizer, make_fo
         states.append(source.model.embedding.weight.detach().clone())
         return {}
 
-    terms = source.rl.terms(source.model, source.options)
+    terms = source.rl.terms(source.model, source.config)
     run_without_final_checkpoint(Trainer(source.model, terms, source, config, source.folder, after_step=keep))
     assert [torch.equal(one, two) for one, two in pairwise(states)] == [False, True, False]
 
@@ -134,13 +134,14 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 def slow_source(tokenizer: Tokenizer, folder: StageFolder, clock: Clock, **options: Any) -> RlSource:
     source = RlSource(tiny_model(tokenizer), make_config(**options), folder)
-    engine_step = source.engine.step
+    engine = engine_of(source).engine
+    engine_step = engine.step
 
     def step() -> None:
         engine_step()
         clock.now += 1
 
-    source.engine.step = step  # type: ignore[method-assign]
+    engine.step = step  # type: ignore[method-assign]
     return source
 
 
@@ -161,7 +162,8 @@ def test_an_episode_without_a_token_in_its_time_has_failed(
 ) -> None:
     """Its turn takes longer than its time: nothing can be learnt from it, and the message does not speak of room."""
     source = slow_source(tokenizer, make_folder("rl"), clock, slots=2, episode_seconds=2.5, retries=0)
-    episodes = source.sample(source.tasks(0, 0, 6), 0)
+    sampler = engine_of(source)
+    episodes = sampler.sample(sampler.choose(0, 0, 6), blank_batch(source, 0))
     late = [each for each in episodes if each.failed]
     assert late and all(
         "its time (episode_seconds) was over" in (each.score.error or "") and each.score.failed == "time"
@@ -193,15 +195,17 @@ def test_a_mini_batch_of_failures_is_one_of_several(
 ) -> None:
     """The second update of each batch has nothing to learn from; the first and the third have."""
 
-    class SecondFails(RlSource):
-        def sample(self, *arguments: Any, **named: Any) -> Any:
-            made = super().sample(*arguments, **named)
-            for each in made[6:12]:
-                each.score = Score(0.0, False, False, error="the sandbox was killed")
-            return made
+    def with_failures(*given: Any, **named: Any) -> Any:
+        made = plain(*given, **named)
+        for each in made[6:12]:
+            each.score = Score(0.0, False, False, error="the sandbox was killed")
+        return made
 
     options = {"mini_batches": 3, "steps": 6, "pass_all": pass_all, "retries": 0}
-    rows = trained(SecondFails(tiny_model(tokenizer), make_config(**options), make_folder("rl")))
+    source = RlSource(tiny_model(tokenizer), make_config(**options), make_folder("rl"))
+    plain = engine_of(source).sample
+    engine_of(source).sample = with_failures  # type: ignore[method-assign]
+    rows = trained(source)
     assert [row["empty_step"] for row in rows] == [0.0, 1.0, 0.0, 0.0, 1.0, 0.0]
     assert rows[0]["gradient_norm"] > 0 == rows[1]["gradient_norm"] and rows[0]["ratio_tokens"] > 0
     assert all(row["loss"] == row["loss"] and row["failed_episodes"] == 6 for row in rows)
@@ -214,8 +218,9 @@ def test_failed_answers_are_sampled_again(tokenizer: Tokenizer, make_folder: Mak
     failing = make_config(tasks=tasks_of(tmp_path / "broken.py", often))
     whole = RlSource(tiny_model(tokenizer), plain, make_folder("whole"))
     source = RlSource(tiny_model(tokenizer), failing, make_folder("rl"))
-    first, second = (each.sample(each.tasks(0, 0, 4) * 3, 0) for each in (whole, source))
-    assert not any(each.failed for each in second) and source.retried_groups > 0
+    samplers = engine_of(whole), engine_of(source)
+    first, second = (each.sample(each.choose(0, 0, 4) * 3, blank_batch(source, 0)) for each in samplers)
+    assert not any(each.failed for each in second) and samplers[1].retried_groups > 0
     same = [one.tokens() == other.tokens() for one, other in zip(first, second, strict=True)]
     assert 6 <= sum(same) < 12, "another attempt draws another answer"
     rows = trained(source)

@@ -11,19 +11,31 @@ import pytest
 import torch
 
 from ingot.envs.episode import Episode
-from ingot.envs.task import Task
 from ingot.model.transformer import Transformer
 from ingot.post.algorithms.grpo import Grpo
 from ingot.post.policy import sequence_logprobs
 from ingot.post.rl.config import RlConfig
-from ingot.post.rl.sampling import SampledSource
+from ingot.post.rl.source import RlSource
+from ingot.post.scorer import Scorer
 from ingot.tokens.batch import TokenSequence
 from ingot.tokens.tokenizer import Tokenizer
 from ingot.train.losses.policy_gradient import PolicyGradient, ReferenceDivergence
 from ingot.train.losses.surrogates import Clip
 from ingot.train.losses.terms import LossTerm, Scored
+from ingot.train.parallel.pipeline import make_passes
+from ingot.train.passes import Objective
 from ingot.workspace.stage import StageFolder
-from tests.post.making import CONTEXT, SUMS, episode, nudged, one_step, random_tokens, tiny_model, with_logprobs
+from tests.post.making import (
+    CONTEXT,
+    SUMS,
+    engine_of,
+    episode,
+    nudged,
+    one_step,
+    random_tokens,
+    tiny_model,
+    with_logprobs,
+)
 from tests.post.peers import give_weights, gradient_difference, grpo_trainer, llama
 
 REWARDS = [1.0, 0.0, 0.25, 0.0, 1.0, 1.0, 0.0, 1.0]
@@ -52,19 +64,17 @@ def make_episodes(size: int) -> list[Episode]:
     return made
 
 
-class Prepared(SampledSource):
+class Prepared(RlSource):
     """The stage's own source, on episodes that were made elsewhere."""
 
     def __init__(
         self, model: Transformer, reference: Transformer, config: RlConfig, folder: StageFolder, made: list[Episode]
     ) -> None:
         super().__init__(model, config, folder)
-        self.made = made
-        if self.frozen is not None:
-            self.frozen = self._scorer_of(self._passes(reference))
-
-    def sample(self, tasks: Sequence[Task], step: int, attempt: int = 0, kinds: Any = None) -> list[Episode]:
-        return self.made
+        engine_of(self).sample = lambda *_: made  # type: ignore[method-assign,assignment]
+        if self.scores.frozen is not None:
+            passes = make_passes(reference, Objective(()), self.scores.device, self.scores.dtype)
+            self.scores.frozen = Scorer(passes, self.processes, config.sequence_length)
 
 
 def score_with_trl(trainer: Any, made: Sequence[Episode]) -> Any:

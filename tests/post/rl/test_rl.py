@@ -14,11 +14,11 @@ from ingot.post.algorithms.grpo import Grpo
 from ingot.post.algorithms.maxrl import MaxRl
 from ingot.post.rl.config import RlConfig
 from ingot.post.rl.objective import Clipped, Deviation
-from ingot.post.rl.sampling import SampledSource
+from ingot.post.rl.source import RlSource
 from ingot.tokens.tokenizer import Tokenizer
 from ingot.workspace.errors import CheckFailed
 from ingot.workspace.stage import StageFolder
-from tests.post.making import CONTEXT, SUMS, episode, tiny_model, tiny_tokenizer
+from tests.post.making import CONTEXT, SUMS, blank_batch, episode, tiny_model, tiny_tokenizer
 
 
 @given(
@@ -118,7 +118,7 @@ def test_tasks_that_no_answer_of_the_model_could_solve_are_refused(
     }
     for kind, thinks in (("arithmetic", True), ("no_think", False)):
         config = RlConfig.model_validate(options | {"tasks": {"weights": {kind: 1.0}}})
-        source = SampledSource(tiny_model(tokenizer), config, make_folder(kind))
+        source = RlSource(tiny_model(tokenizer), config, make_folder(kind))
         if thinks:
             with pytest.raises(
                 CheckFailed,
@@ -140,10 +140,13 @@ def test_rewards_and_their_spread(tokenizer: Tokenizer, make_folder: Callable[[s
     config = RlConfig(
         steps=1, sequence_length=CONTEXT, tasks=SUMS, prompts_per_step=2, group=3, algorithm=grpo, device="cpu"
     )
-    source = SampledSource(tiny_model(tokenizer), config, make_folder("rl"))
+    source = RlSource(tiny_model(tokenizer), config, make_folder("rl"))
     made = [scored(1.0, True), scored(0.0, True), scored(0.0, False), *[scored(0.0, True)] * 3]
     assert [grpo.reward(each) for each in made] == [1.0, 0.25, 0.0, 0.25, 0.25, 0.25]
-    rows, metrics = source.streams(made)
+    batch = blank_batch(source, 0)
+    batch.episodes = made
+    source.pipeline.add_advantages(batch)
+    rows, metrics = batch.streams, batch.metrics
     mean = 1.25 / 3
     expected = [1 - mean, 0.25 - mean, -mean, 0.0, 0.0, 0.0]
     for row, value in zip(rows["advantage"], expected, strict=True):

@@ -27,7 +27,8 @@ from ingot.optim.config import AdamWConfig
 from ingot.post.algorithms.grpo import Grpo
 from ingot.post.rl.checks.ratio import RATIO_TOLERANCE
 from ingot.post.rl.config import RlConfig
-from ingot.post.rl.sampling import SampledSource
+from ingot.post.rl.engine_sampler import EngineSampler
+from ingot.post.rl.pipeline import SampleBatch
 from ingot.post.rl.source import RlSource
 from ingot.post.samplers.task_stream import step_seed
 from ingot.tokens.chat import ChatFormat, Message, ToolCall
@@ -38,7 +39,7 @@ from ingot.train.losses.policy_gradient import PolicyGradient
 from ingot.workspace.errors import CheckFailed
 from ingot.workspace.stage import StageFolder
 from tests.envs.script import Reply, Script
-from tests.post.making import CONTEXT, SUMS, nudged, tiny_model
+from tests.post.making import CONTEXT, SUMS, engine_of, nudged, tiny_model
 from tests.slow import first_fast
 from tests.train.toy import TIMES
 
@@ -72,11 +73,14 @@ def make_config(**options: object) -> RlConfig:
         "optimizer": STILL,
         "precision": "float32",
         "device": "cpu",
+        "pass_all": True,
+        "measure_start": False,
+        "canary": None,
     }
     return RlConfig.model_validate(parts | options)
 
 
-def make_trainer(source: SampledSource, temperature: float = 1.0) -> Trainer:
+def make_trainer(source: RlSource, temperature: float = 1.0) -> Trainer:
     return Trainer(
         source.model,
         [PolicyGradient()],
@@ -108,7 +112,7 @@ def test_the_ratio_stays_one(
         micro_batch_tokens=micro_batch_tokens,
     )
     folder = make_folder("rl")
-    source = SampledSource(tiny_model(tokenizer), config, folder)
+    source = RlSource(tiny_model(tokenizer), config, folder)
     make_trainer(source, temperature).run()
     rows = folder.metrics.read()
     assert len(rows) == config.steps
@@ -124,9 +128,10 @@ def test_samples_of_a_copy_in_bfloat16_differ_by_its_rounding(
     """The copy follows the weights of every step; in fewer slots than answers it samples all of them."""
     folder = make_folder("rl")
     config = make_config(sampling_precision="bfloat16", slots=5, optimizer={"lr": 1e-2})
-    source = SampledSource(tiny_model(tokenizer), config, folder)
-    assert source.engine.model is not source.model and source.engine.slots == 5
-    assert {each.dtype for each in source.engine.model.parameters()} == {torch.bfloat16}
+    source = RlSource(tiny_model(tokenizer), config, folder)
+    engine = engine_of(source).engine
+    assert engine.model is not source.model and engine.slots == 5
+    assert {each.dtype for each in engine.model.parameters()} == {torch.bfloat16}
     make_trainer(source).run()
     rows = folder.metrics.read()
     assert all(1e-9 < row["sampler_divergence"] < 1e-3 and abs(row["ratio_mean"] - 1) < 0.01 for row in rows)
@@ -140,8 +145,8 @@ def test_samples_of_a_copy_in_float8_differ_by_its_rounding(
     monkeypatch.setattr(pack, "SMALLEST", 32)
     folder = make_folder("rl")
     config = make_config(sampling_precision="float8", optimizer={"lr": 1e-2})
-    source = SampledSource(tiny_model(tokenizer), config, folder)
-    assert sum(isinstance(each, Float8Linear) for each in source.engine.model.modules()) == 2 * 4
+    source = RlSource(tiny_model(tokenizer), config, folder)
+    assert sum(isinstance(each, Float8Linear) for each in engine_of(source).engine.model.modules()) == 2 * 4
     make_trainer(source).run()
     rows = folder.metrics.read()
     assert all(1e-6 < row["sampler_divergence"] < 0.25 and abs(row["ratio_mean"] - 1) < 0.05 for row in rows)
@@ -156,32 +161,37 @@ def test_a_trainer_in_float8_may_differ_by_its_rounding(
     monkeypatch.setattr(train_float8, "SMALLEST", smallest)
     monkeypatch.setattr("ingot.train.device.cpu_has_bfloat16", lambda: False)
     folder = make_folder("rl")
-    source = SampledSource(tiny_model(tokenizer), make_config(precision="float8", optimizer={"lr": 1e-2}), folder)
+    source = RlSource(tiny_model(tokenizer), make_config(precision="float8", optimizer={"lr": 1e-2}), folder)
     make_trainer(source).run()
     found = [row["sampler_divergence"] for row in folder.metrics.read()]
     assert all(1e-5 < each < 0.25 if smallest == 32 else abs(each) < 1e-6 for each in found), found
 
 
-class WithTool(SampledSource):
+def with_tool(sampler: EngineSampler) -> Callable[..., list[Episode]]:
     """Every answer is followed by a tool's reply and a second answer: an untrained model would never call a tool."""
+    plain = sampler.sample
 
-    def sample(self, tasks: Sequence[Task], step: int, attempt: int = 0, kinds: Any = None) -> list[Episode]:
-        first = super().sample(tasks, step, attempt)
-        reply = self.chat.continuation([Message("tool", "42")])
+    def sample(tasks: Sequence[Task], batch: SampleBatch, attempt: int = 0, kinds: Any = None) -> list[Episode]:
+        first = plain(tasks, batch, attempt)
+        reply = sampler.chat.continuation([Message("tool", "42")])
         prompts = [each.tokens() + reply for each in first]
-        samplings = [Sampling(max_new_tokens=8, seed=step * 1000 + index) for index in range(len(tasks))]
+        samplings = [Sampling(max_new_tokens=8, seed=batch.step * 1000 + index) for index in range(len(tasks))]
         made = []
-        for each, completion in zip(first, self.engine.complete(prompts, samplings), strict=True):
+        for each, completion in zip(first, sampler.engine.complete(prompts, samplings), strict=True):
             second = Node("assistant", completion.tokens, True, completion.logprobs, completion.versions)
             made.append(
                 dataclasses.replace(each, segments=[Segment([*each.nodes, Node("tool", reply, False), second])])
             )
         return made
 
+    return sample
+
 
 def test_the_ratio_stays_one_across_tool_turns(tokenizer: Tokenizer, make_folder: Callable[[str], StageFolder]) -> None:
     folder = make_folder("rl")
-    make_trainer(WithTool(tiny_model(tokenizer), make_config(optimizer={"lr": 1e-2}), folder)).run()
+    source = RlSource(tiny_model(tokenizer), make_config(optimizer={"lr": 1e-2}), folder)
+    engine_of(source).sample = with_tool(engine_of(source))  # type: ignore[method-assign]
+    make_trainer(source).run()
     rows = folder.metrics.read()
     assert all(row["response_length"] > 8 and row["gradient_norm"] > 0 for row in rows)
     assert all(abs(row["ratio_mean"] - 1) < 1e-4 and abs(row["sampler_divergence"]) < 1e-6 for row in rows)
@@ -192,8 +202,8 @@ def test_other_weights_in_the_sampler_are_found(
 ) -> None:
     """A sampler that is slightly off has a mean ratio of almost 1, as every sampler has: the divergence tells."""
     config = make_config(prompts_per_step=16, group=8)
-    source = SampledSource(tiny_model(tokenizer), config, make_folder("rl"))
-    source.engine = Engine(nudged(source.model, 0.002, seed=9), slots=128, length=CONTEXT)
+    source = RlSource(tiny_model(tokenizer), config, make_folder("rl"))
+    engine_of(source).engine = Engine(nudged(source.model, 0.002, seed=9), slots=128, length=CONTEXT)
     trainer = make_trainer(source)
     seen: dict[str, float] = {}
 
@@ -211,7 +221,7 @@ def test_other_weights_in_the_sampler_are_found(
 def test_another_temperature_in_the_sampler_is_found(
     tokenizer: Tokenizer, make_folder: Callable[[str], StageFolder]
 ) -> None:
-    source = SampledSource(tiny_model(tokenizer), make_config(temperature=0.9), make_folder("rl"))
+    source = RlSource(tiny_model(tokenizer), make_config(temperature=0.9), make_folder("rl"))
     with pytest.raises(CheckFailed, match="another temperature"):
         make_trainer(source, temperature=1.0).run()
 
@@ -220,8 +230,8 @@ def test_weights_of_the_step_before_are_found(tokenizer: Tokenizer, make_folder:
     """The trained weights never reach the sampler: the first step is right, the second is not."""
     config = make_config(optimizer={"lr": 1e-2, "weight_decay": 0.0})
     folder = make_folder("rl")
-    source = SampledSource(tiny_model(tokenizer), config, folder)
-    source.engine = Engine(nudged(source.model, 0.0, seed=0), slots=24, length=CONTEXT)
+    source = RlSource(tiny_model(tokenizer), config, folder)
+    engine_of(source).engine = Engine(nudged(source.model, 0.0, seed=0), slots=24, length=CONTEXT)
     with pytest.raises(CheckFailed, match="step 1: "):
         make_trainer(source).run()
     assert [row["step"] for row in folder.metrics.read()] == [0]
@@ -232,8 +242,8 @@ def test_steps_sample_their_own_tasks_and_streams_fit_the_episodes(
 ) -> None:
     """A step is a pure function of seed and step; the response mask is 1 on every sampled token, on no other one is."""
     config = make_config(record_every=2, algorithm=EvenLast(reference_weight=0.1))
-    source = SampledSource(tiny_model(tokenizer), config, make_folder("rl"))
-    again = SampledSource(tiny_model(tokenizer), config, make_folder("again"))
+    source = RlSource(tiny_model(tokenizer), config, make_folder("rl"))
+    again = RlSource(tiny_model(tokenizer), config, make_folder("again"))
     batches, metrics = source.batches(0)
     repeated, repeated_metrics = again.batches(0)
     assert {name: value for name, value in metrics.items() if name not in TIMES} == {
@@ -252,7 +262,7 @@ def test_steps_sample_their_own_tasks_and_streams_fit_the_episodes(
 def test_recorded_episodes(tokenizer: Tokenizer, make_folder: Callable[[str], StageFolder]) -> None:
     """Every second step is kept; running a step again replaces it and what came after."""
     config = make_config(record_every=2)
-    source = SampledSource(tiny_model(tokenizer), config, make_folder("rl"))
+    source = RlSource(tiny_model(tokenizer), config, make_folder("rl"))
     path = source.folder.path / "trajectories.jsonl"
     for step in range(4):
         source.batches(step)
@@ -275,7 +285,7 @@ def test_recorded_episodes(tokenizer: Tokenizer, make_folder: Callable[[str], St
         assert len(numbers) == 4 and numbers == sorted(set(numbers)), "as many whole groups as have 16 answers"
         assert len(set(groups)) == len({group for group, _ in groups}), "the answers of a group are to one task"
     assert {row["group_size"] for row in rows} == {config.group}
-    again = SampledSource(tiny_model(tokenizer), config, source.folder)
+    again = RlSource(tiny_model(tokenizer), config, source.folder)
     path.write_bytes(first.encode() + '{"step": 3, "é'.encode()[:-1])  # torn in the middle of a character
     again.batches(2)
     assert path.read_text(encoding="utf-8") == first
@@ -296,7 +306,7 @@ def test_which_groups_are_recorded_does_not_depend_on_rewards(
         source = RlSource(tiny_model(tokenizer), config, make_folder(f"{type(earns).__name__}"))
         for step in range(6):
             source.update(step)
-        rows = [json.loads(line) for line in source.trajectories.path.read_text(encoding="utf-8").splitlines()]
+        rows = [json.loads(line) for line in source.pipeline.trajectories.path.read_text(encoding="utf-8").splitlines()]
         kept.append([(row["step"], row["group"]) for row in rows])
         counts = Counter(kept[-1])
         assert set(counts.values()) == {20} and len(counts) == 6 * recorded
@@ -309,10 +319,10 @@ def test_a_prompt_without_room_for_an_answer_is_an_error(
 ) -> None:
     """As long as a row, it would be trained on and taught nothing."""
     config = make_config()
-    whole = SampledSource(tiny_model(tokenizer), config, make_folder("rl"))
-    task = whole.mix.generate(step_seed(1, 0), config.prompts_per_step, "train")[0]
-    prompt = whole.chat.prompt(task.messages, thinking=task.thinking)
-    short = SampledSource(tiny_model(tokenizer), make_config(sequence_length=len(prompt)), make_folder("rl"))
+    whole = RlSource(tiny_model(tokenizer), config, make_folder("rl"))
+    task = engine_of(whole).mix.generate(step_seed(1, 0), config.prompts_per_step, "train")[0]
+    prompt = engine_of(whole).chat.prompt(task.messages, thinking=task.thinking)
+    short = RlSource(tiny_model(tokenizer), make_config(sequence_length=len(prompt)), make_folder("rl"))
     with pytest.raises(CheckFailed, match=f"{task.id}: the prompt has {len(prompt)} tokens and leaves no room"):
         short.batches(0)
 
@@ -347,8 +357,8 @@ def test_a_tool_result_never_makes_an_episode_longer_than_a_row(
     for beyond in (0, 1, between - 1, between, between + 1, between + len(wrote) - 1):
         length = given + beyond
         parts = {"tasks": calls, "sequence_length": length, "prompts_per_step": 1, "group": 2, "max_new_tokens": length}
-        source = SampledSource(tiny_model(tokenizer), make_config(**parts), make_folder("rl"))
-        source.engine = Calls(wrote)  # type: ignore[assignment]
+        source = RlSource(tiny_model(tokenizer), make_config(**parts), make_folder("rl"))
+        engine_of(source).engine = Calls(wrote)  # type: ignore[assignment]
         batches, metrics = source.batches(0)
         assert all(batch.tokens.shape[1] <= length for batch in batches)
         assert metrics["response_length"] == len(wrote) + max(0, beyond - between)
@@ -362,17 +372,18 @@ def test_steps_hold_the_shares_of_the_task_kinds_together(
     tasks = TaskMixConfig(weights={"arithmetic": 0.9, "calculator": 0.1})
     config = make_config(tasks=tasks, prompts_per_step=prompts, group=2, sequence_length=400, max_new_tokens=2)
 
-    class Seen(SampledSource):
-        kinds: list[str] = []  # noqa: RUF012 - of this test alone
+    source = RlSource(tiny_model(tokenizer), config, make_folder("rl"))
+    sampler, asked = engine_of(source), list[str]()
+    plain = sampler.sample
 
-        def sample(self, tasks: Sequence[Task], step: int, attempt: int = 0, kinds: Any = None) -> list[Episode]:
-            self.kinds += [task.kind for task in tasks[:: self.group]]
-            return super().sample(tasks, step, attempt)
+    def sample(tasks: Sequence[Task], *others: Any) -> list[Episode]:
+        asked.extend(task.kind for task in tasks[:: config.group])
+        return plain(tasks, *others)
 
-    source = Seen(tiny_model(tokenizer), config, make_folder("rl"))
+    sampler.sample = sample  # type: ignore[method-assign]
     for step in range(40 // prompts):
         source.batches(step)
-    assert Counter(source.kinds) == {"arithmetic": 36, "calculator": 4}
+    assert Counter(asked) == {"arithmetic": 36, "calculator": 4}
 
 
 def test_step_seeds_differ() -> None:

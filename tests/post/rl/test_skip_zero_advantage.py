@@ -45,7 +45,7 @@ def step_of(tokenizer: Tokenizer, algorithm: RlAlgorithm, folder: StageFolder, *
     """A step of the loop, and how many answers passed through the model."""
     model = tiny_model(tokenizer)
     source = source_of(model, algorithm, folder, **options)
-    terms = algorithm.terms(model, source.options)
+    terms = algorithm.terms(model, source.config)
     passed: list[int] = []
     given = source.batches
 

@@ -24,6 +24,7 @@ from ingot.post.rewards.reward_shaping import LengthRewardConfig, OverlongConfig
 from ingot.post.rl import stage as rl
 from ingot.post.rl.config import RlConfig
 from ingot.post.rl.objective import PolicyOptimization
+from ingot.post.rl.pipeline import SampleBatch
 from ingot.post.rl.source import RlSource
 from ingot.post.rl.state import HeldBatch, read_batch, write_batch
 from ingot.post.rl.trajectories import describe
@@ -32,7 +33,7 @@ from ingot.tokens.tokenizer import Tokenizer
 from ingot.train.loop import Trainer
 from ingot.train.lora import adapt
 from ingot.workspace.stage import StageFolder
-from tests.post.making import SUMS, checkpoint_of, episode, nudged, tiny_model
+from tests.post.making import SUMS, checkpoint_of, drawn, engine_of, episode, nudged, tiny_model
 from tests.train.toy import run_without_final_checkpoint
 
 
@@ -152,24 +153,21 @@ def test_samples_of_an_earlier_run_are_not_taken_for_those_of_this_one(
     assert other.held is not None and texts(other, 0) == trained
 
 
-class Scripted(RlSource):
+def scripted(tokenizer: Tokenizer, folder: StageFolder, script: Sequence[str], **options: Any) -> RlSource:
     """Answers of given worth: which tasks are mixed, solved or hopeless is decided by their order of appearance."""
+    source = RlSource(tiny_model(tokenizer), make_config(algorithm=Grpo(), **options), folder)
+    group = source.config.group
 
-    script: Sequence[str] = ()
-
-    def sample(self, tasks: Sequence[Task], step: int, attempt: int = 0, kinds: Any = None) -> list[Episode]:
+    def sample(tasks: Sequence[Task], batch: SampleBatch, attempt: int = 0, kinds: Any = None) -> list[Episode]:
         made = []
-        for place, task in enumerate(tasks):
-            kind = self.script[(attempt * len(self.script) // 2 + place // self.group) % len(self.script)]
-            reward = {"mixed": float(place % self.group == 0), "solved": 1.0, "hopeless": 0.0}[kind]
+        for index, task in enumerate(tasks):
+            kind = script[(attempt * len(script) // 2 + index // group) % len(script)]
+            reward = {"mixed": float(index % group == 0), "solved": 1.0, "hopeless": 0.0}[kind]
             each = episode([("prompt", [5, 6]), ("assistant", [7, 8])], reward)
             made.append(Episode(task, each.segments, [], Score(reward, reward == 1, True)))
         return made
 
-
-def scripted(tokenizer: Tokenizer, folder: StageFolder, script: Sequence[str], **options: Any) -> Scripted:
-    source = Scripted(tiny_model(tokenizer), make_config(algorithm=Grpo(), **options), folder)
-    source.script = script
+    engine_of(source).sample = sample  # type: ignore[method-assign]
     return source
 
 
@@ -180,30 +178,30 @@ def test_dynamic_sampling_fills_the_batch_with_tasks_that_differ(
     options = {"prompts_per_step": 4, "dynamic_sampling": {"ask": ask}}
     script = ["mixed", "solved", "hopeless", "mixed", "mixed", "mixed", "solved", "mixed"]
     source = scripted(tokenizer, make_folder("rl"), script, **options)
-    episodes, metrics = source.draw(0)
-    assert [each.score.reward for each in episodes] == [1.0, 0.0, 0.0] * 4
-    assert metrics["sampled_groups"] == asked
-    plain, _ = scripted(tokenizer, make_folder("plain"), script, prompts_per_step=4).draw(0)
+    batch = drawn(source, 0)
+    assert [each.score.reward for each in batch.episodes] == [1.0, 0.0, 0.0] * 4
+    assert batch.metrics["sampled_groups"] == asked
+    plain = drawn(scripted(tokenizer, make_folder("plain"), script, prompts_per_step=4), 0).episodes
     assert len({each.task.id for each in plain}) == 4 and sum(each.score.reward for each in plain) == 5
 
 
 def test_dynamic_sampling_ends(tokenizer: Tokenizer, make_folder: Callable[[str], StageFolder]) -> None:
     """No task ever differs: after so many rounds the batch is filled with such tasks."""
     source = scripted(tokenizer, make_folder("rl"), ["solved", "hopeless"], dynamic_sampling={"rounds": 3})
-    episodes, metrics = source.draw(0)
-    assert (len(episodes), metrics["sampled_groups"]) == (6, 6.0)
+    batch = drawn(source, 0)
+    assert (len(batch.episodes), batch.metrics["sampled_groups"]) == (6, 6.0)
 
 
 def test_solved_tasks_are_not_asked_again(tokenizer: Tokenizer, make_folder: Callable[[str], StageFolder]) -> None:
     source = scripted(tokenizer, make_folder("rl"), ["solved", "mixed"], exclude_solved=0.875, prompts_per_step=4)
-    first = [each.task.id for each in source.draw(0)[0]][::3]
-    assert source.solved == {first[0], first[2]}
-    assert not source.solved & {task.id for task in source.tasks(1, 0, 4)}
+    first = [each.task.id for each in drawn(source, 0).episodes][::3]
+    assert source.choice.solved == {first[0], first[2]}
+    assert not source.choice.solved & {task.id for task in engine_of(source).choose(1, 0, 4)}
     again = scripted(tokenizer, make_folder("again"), ["solved", "mixed"], exclude_solved=0.875, prompts_per_step=4)
     again.restore(json.loads(json.dumps(source.state())))
-    known = set(again.solved)
-    assert known == source.solved
-    assert not known & {task.id for task in again.tasks(9, 0, 4)}
+    known = set(again.choice.solved)
+    assert known == source.choice.solved
+    assert not known & {task.id for task in engine_of(again).choose(9, 0, 4)}
 
 
 def shaped(algorithm: PolicyOptimization, lengths: Sequence[int], rewards: Sequence[float], limit: int) -> list[Any]:
@@ -244,7 +242,7 @@ def test_a_budget_cuts_and_is_paid_for(tokenizer: Tokenizer, make_folder: Callab
     budget = TokenBudgetConfig(tokens={"no_think": 2}, penalty=0.75)
     algorithm = EvenLast(token_budget=budget)
     source = make_source(tokenizer, make_folder("rl"), max_new_tokens=9, algorithm=algorithm)
-    episodes, _ = source.draw(0)
+    episodes = drawn(source, 0).episodes
     assert {each.sampled_count for each in episodes} == {2} and describe(episodes)["truncated_share"] == 1
     for each in episodes[::2]:
         each.segments[-1].nodes[-1] = dataclasses.replace(each.nodes[-1], ended="stop")
@@ -331,18 +329,18 @@ def test_kept_conversations_have_temperature_one(
 def test_the_reference_follows_the_policy(tokenizer: Tokenizer, make_folder: Callable[[str], StageFolder]) -> None:
     algorithm = EvenLast(reference_weight=0.1, reference_every=4)
     source = make_source(tokenizer, make_folder("rl"), algorithm=algorithm)
-    assert source.frozen is not None
-    start = source.frozen.model.embedding.weight.clone()
+    assert source.scores.frozen is not None
+    start = source.scores.frozen.model.embedding.weight.clone()
     source.model.load_state_dict(nudged(source.model, 0.1, seed=5).state_dict())
     source.update(3)
-    assert torch.equal(source.frozen.model.embedding.weight, start)
+    assert torch.equal(source.scores.frozen.model.embedding.weight, start)
     source.update(4)
-    assert torch.equal(source.frozen.model.embedding.weight, source.model.embedding.weight)
+    assert torch.equal(source.scores.frozen.model.embedding.weight, source.model.embedding.weight)
     state = source.state()
     other = make_source(tokenizer, make_folder("rl"), algorithm=algorithm)
     other.restore(state)
-    assert other.frozen is not None
-    assert torch.equal(other.frozen.model.embedding.weight, source.model.embedding.weight)
+    assert other.scores.frozen is not None
+    assert torch.equal(other.scores.frozen.model.embedding.weight, source.model.embedding.weight)
 
 
 @pytest.mark.parametrize(

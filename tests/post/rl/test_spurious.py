@@ -122,10 +122,11 @@ def test_a_task_that_comes_again_has_other_coins(
     for seed in (1, 1, 2):
         folder = dataclasses.replace(make_folder("rl"), seed=seed)
         source = RlSource(tiny_model(tokenizer), config, folder)
+        coins = list[str]()
+        source.pipeline.steps.append(lambda batch, coins=coins: coins.append(batch.coins or ""))  # type: ignore[misc]
         for step in range(2):
             source.update(step)
-            assert source.coins is not None
-            drawn.append(coin_flips(rewards, answers([*rewards]), source.coins))
+            drawn.append(coin_flips(rewards, answers([*rewards]), coins[-1]))
     assert drawn[0:2] == drawn[2:4]
     assert len({tuple(row) for row in drawn}) == 4
 

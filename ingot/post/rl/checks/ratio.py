@@ -16,14 +16,20 @@ step without a token to learn from has no mean at all.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
 
+from ingot.model.transformer import Transformer
+from ingot.post.algorithm import SampledAlgorithm
 from ingot.tokens.batch import TokenSequence
 from ingot.train.device import FLOAT8
+from ingot.train.float8 import float8_layers
 from ingot.train.losses.policy_gradient import RATIOS, Aggregation
+from ingot.workspace.errors import CheckFailed
 
 RATIO_TOLERANCE = 0.02
 DIVERGENCE_TOLERANCE = {torch.float32: 1e-5, torch.bfloat16: 1e-2, FLOAT8: 0.25}  # KL(μ ‖ π) a token, by precision
@@ -31,6 +37,50 @@ ERRORS = 4  # standard errors
 FEW = 0.05  # the share of tokens below which their mean ratio is not checked
 PRESENT = ("present_share", "present_ratio_mean", "present_divergence")
 MEANS = (*RATIOS, "entropy", "ratio_mean", "clip_share", "sampler_divergence", "correction_mean", *PRESENT)
+
+
+class RatioCheck:
+    """Checks every step of a stage (`after_step`), where versions say that the policy has drawn tokens as it is.
+
+    The mean ratio alone cannot show another sampler: the expectation of π/μ over what μ samples is 1 for any two distributions.
+    """
+
+    def __init__(
+        self,
+        model: Transformer,
+        algorithm: SampledAlgorithm,
+        folder: Path,
+        dtype: torch.dtype,
+        sampling_dtype: torch.dtype,
+    ) -> None:
+        self.model, self.algorithm, self.folder = model, algorithm, folder
+        self.dtype, self.sampling_dtype = dtype, sampling_dtype
+
+    def __call__(self, step: int, metrics: dict[str, Any]) -> dict[str, float]:
+        """Fail if the trainer does not see what the sampler reported; the metrics of present tokens."""
+        if "ratio_mean" not in metrics or "sampler_divergence" not in metrics:
+            raise CheckFailed(
+                f"no loss term of {self.algorithm.algorithm} logs ratio_mean and sampler_divergence",
+                place=str(self.folder),
+                fix="let a term derive from PolicyGradient (train/losses/policy_gradient.py), which logs them",
+            )
+        if metrics.get("empty_step"):
+            leave_out_means(metrics)
+            return {}
+        ratio, divergence, share = measured(metrics)
+        if share < FEW or not is_present(metrics):
+            return {}  # the policy has been updated since these tokens were sampled
+        tokens = share * metrics.get("ratio_tokens", math.inf)
+        trained = FLOAT8 if float8_layers(self.model) else self.dtype
+        tolerance = max(DIVERGENCE_TOLERANCE[each] for each in (trained, self.sampling_dtype))
+        found = problem(ratio, divergence, tokens, tolerance)
+        if found is not None:
+            raise CheckFailed(
+                f"step {step}: the trainer does not see the probabilities that the sampler reported: {found}",
+                place=str(self.folder),
+                fix="the sampler runs other weights, another temperature or another mask than the trainer",
+            )
+        return {"present_ratio_mean": ratio, "present_divergence": divergence} if "present_share" in metrics else {}
 
 
 def count_metrics(sequences: Sequence[TokenSequence], mean: Aggregation) -> dict[str, float]:

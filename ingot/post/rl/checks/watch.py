@@ -27,8 +27,8 @@ BLIND = (
     "Let it see tasks of the test split (canary: {held_out: {count: 32}}), or the same answers by a stricter verifier (canary: "
     "{verifier: strict.py:Strict})"
 )
-Sample = Callable[[Sequence[Task], Mapping[str, Environment], int], list[Episode]]
-"""Scored answers of the policy at a step, one to each task."""
+Sample = Callable[[Sequence[Task], Mapping[str, Environment]], list[Episode]]
+"""Scored answers of the policy as it is, one to each task."""
 
 
 class Watch:
@@ -61,7 +61,7 @@ class Watch:
         else:
             self.canary.note(earned, [])
             if due:
-                answered = sample(*self.held_out, step)
+                answered = sample(*self.held_out)
                 self.canary.note([], self._by_task(self._scores(answered), 1))
         if not due:
             return {}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from scipy import stats
 from ingot.envs.config import TaskMixConfig
 from ingot.envs.episode import Episode, Score
 from ingot.envs.task import Task, make_task
+from ingot.model.transformer import Transformer
 from ingot.post.algorithms.grpo import Grpo
 from ingot.post.rl.config import RlConfig
 from ingot.post.rl.curriculum.difficulty import Difficulty, DifficultyConfig
@@ -21,8 +23,8 @@ from ingot.post.rl.source import RlSource
 from ingot.tokens.tokenizer import Tokenizer
 from ingot.workspace.errors import CheckFailed, Interrupted
 from ingot.workspace.stage import StageFolder
-from tests.post.making import episode, tiny_model
-from tests.post.rl.test_asynchronous import PlayedSource, make_config
+from tests.post.making import drawn, engine_of, episode, samplers_of, tiny_model
+from tests.post.rl.test_asynchronous import make_config, played_source
 
 
 def task(name: str, kind: str = "rows", **data: Any) -> Task:
@@ -153,14 +155,18 @@ def test_its_state_is_json() -> None:
     assert tried.rate(task("a")) == 0.375
 
 
-class Digits(RlSource):
+def digits(model: Transformer, config: RlConfig, folder: StageFolder) -> RlSource:
     """Answers that are right where the numbers are short."""
+    source = RlSource(model, config, folder)
 
-    def sample(self, tasks: Sequence[Task], step: int, attempt: int = 0, kinds: Any = None) -> list[Episode]:
+    def sample(tasks: Sequence[Task], *_: Any) -> list[Episode]:
         return [
-            group(each, 3 if each.data["level"] == 1 else int(place % self.group < 1), count=1)[0]
-            for place, each in enumerate(tasks)
+            group(each, 3 if each.data["level"] == 1 else int(index % config.group < 1), count=1)[0]
+            for index, each in enumerate(tasks)
         ]
+
+    engine_of(source).sample = sample  # type: ignore[method-assign,assignment]
+    return source
 
 
 SUMS = {"weights": {"arithmetic": 1}, "arithmetic": {"digits_min": 1, "digits_max": 2, "short": 0.4}}
@@ -172,10 +178,11 @@ def shares(tokenizer: Tokenizer, folder: StageFolder, **options: Any) -> list[fl
         {"steps": 9, "sequence_length": 64, "prompts_per_step": 60, "group": 4, "tasks": SUMS, "algorithm": Grpo()}
         | {"device": "cpu", "precision": "float32", **options}
     )
-    source = Digits(tiny_model(tokenizer), config, folder)
+    source = digits(tiny_model(tokenizer), config, folder)
     found = []
     for step in range(9):
-        episodes, metrics = source.draw(step)
+        batch = drawn(source, step)
+        episodes, metrics = batch.episodes, batch.metrics
         found.append(sum(each.task.data["level"] == 1 for each in episodes) / len(episodes))
         if step and options:
             assert metrics["share/arithmetic/1"] == pytest.approx(found[-1])
@@ -204,21 +211,19 @@ def test_a_batch_that_was_not_collected_is_not_known(
         | {"device": "cpu", "precision": "float32", "exclude_solved": 1.0, "canary": {"every": 2}}
         | {"difficulty": {"curriculum": "learnable"}}
     )
-    source = Digits(tiny_model(tokenizer), config, make_folder("rl"))
+    source = digits(tiny_model(tokenizer), config, make_folder("rl"))
     source.update(0)
     first = json.dumps(source.state())
-    stamp = source.streams
 
-    def stop(episodes: Any) -> Any:
+    def stop(samples: Any) -> Any:
         raise Interrupted
 
-    monkeypatch.setattr(source, "streams", stop)
-    with pytest.raises(Interrupted):
+    with monkeypatch.context() as patched, pytest.raises(Interrupted):
+        patched.setattr(source.pipeline, "algorithm", SimpleNamespace(rewarded=False, wants_old=False, streams=stop))
         source.update(1)
     assert json.dumps(source.state()) == first
-    monkeypatch.setattr(source, "streams", stamp)
-    straight = Digits(tiny_model(tokenizer), config, make_folder("straight"))
-    again = Digits(tiny_model(tokenizer), config, make_folder("again"))
+    straight = digits(tiny_model(tokenizer), config, make_folder("straight"))
+    again = digits(tiny_model(tokenizer), config, make_folder("again"))
     again.restore(json.loads(first))
     straight.update(0)
     for step in (1, 2):
@@ -233,15 +238,14 @@ def test_an_asynchronous_stage_passes_over_tasks(
     tasks = TaskMixConfig.model_validate(SUMS)
     options: dict[str, Any] = {"group": 2, "algorithm": Grpo(), "tasks": tasks, "canary": None}
     options |= {"difficulty": {"set_aside": {"steps": 50}}, "prompts_per_step": 8}
-    source = PlayedSource(tiny_model(tokenizer), make_config(**options), make_folder("rl"))
-    assert source.difficulty is not None
-    easy = next(
-        source.dispatcher.stream[number] for number in range(50) if source.dispatcher.stream[number].data["level"] == 1
-    )
-    source.difficulty.note(1, [group(easy, 4)])
-    source.dispatcher.dispatch()
-    running = {source.dispatcher.stream[number].data["level"] for number in source.dispatcher.running}
-    assert running == {2}
-    again = PlayedSource(tiny_model(tokenizer), make_config(**options), make_folder("rl"))
+    source = played_source(tiny_model(tokenizer), make_config(**options), make_folder("rl"))
+    dispatcher = samplers_of(source).dispatcher
+    stream, difficulty = dispatcher.stream, source.choice.difficulty
+    assert difficulty is not None
+    easy = next(stream[number] for number in range(50) if stream[number].data["level"] == 1)
+    difficulty.note(1, [group(easy, 4)])
+    dispatcher.dispatch()
+    assert {stream[number].data["level"] for number in dispatcher.running} == {2}
+    again = played_source(tiny_model(tokenizer), make_config(**options), make_folder("rl"))
     again.restore(json.loads(json.dumps(source.state())))
-    assert again.difficulty is not None and again.difficulty.state() == source.difficulty.state()
+    assert again.choice.difficulty is not None and again.choice.difficulty.state() == difficulty.state()
