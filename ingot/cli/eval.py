@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from ingot.evals.scores.scores import Metric
     from ingot.recipe.flow import RunResult
 
-HARNESS = "lm_eval:"
 RECIPES = (".yaml", ".yml")
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
@@ -143,7 +142,9 @@ def model_command(
         "precision": precision,
         "tokenizer": "" if tokenizer is None else str(tokenizer.resolve()),
     }
-    options: dict[str, Any] = {"suites": [_suite(name) for name in names]}
+    from ingot.evals.bases.suite import entry_of  # here, because it imports pydantic
+
+    options: dict[str, Any] = {"suites": [entry_of(name) for name in names]}
     options |= {name: value for name, value in values.items() if was_given(context, name)}
     inputs = {}
     if endpoint is not None:
@@ -157,10 +158,6 @@ def model_command(
     name = _run_name(model_name if endpoint is not None else Path(model).name)
     recipe = make_stage("eval", name, options, set or (), inputs=inputs, seed=seed)
     run_stages(recipe, runs, as_json=as_json, report=False, show=show_run)
-
-
-def _suite(name: str) -> dict[str, str]:
-    return {"suite": "lm_eval", "task": name.removeprefix(HARNESS)} if name.startswith(HARNESS) else {"suite": name}
 
 
 def _run_name(model: str) -> str:

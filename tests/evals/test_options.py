@@ -125,6 +125,12 @@ def test_a_task_of_the_harness_that_reads_whole_texts_lets_no_model_think(tmp_pa
     assert [suite.can_think for suite in mixed.suites] == [False, True, True]
 
 
+def test_a_recipe_names_a_task_of_the_harness_as_the_command_line_does(tmp_path: Path) -> None:
+    recipe = read(tmp_path, measured={"stage": "eval", "suites": ["lm_eval:wikitext"], "endpoint": SERVER})
+    (suite,) = cast("EvalConfig", recipe.stage("measured").config).suites
+    assert suite.model_dump(include={"suite", "task"}) == {"suite": "lm_eval", "task": "wikitext"}
+
+
 CONVERSATIONS = {
     *("bfcl", "bfcl_multi_turn", "instruction_hierarchy", "mrcr", "mt_bench", "multi_turn_instructions"),
     *("preferences", "puzzles", "sycophancy", "tasks", "tau"),

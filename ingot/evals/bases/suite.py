@@ -25,7 +25,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
-from pydantic import Field
+from pydantic import Field, ValidationInfo
 
 from ingot.evals.engine.prompt import Form
 from ingot.evals.engine.request import Answers, Requests
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from ingot.tokens.tokenizer import Tokenizer
     from ingot.workspace.interrupt import StopSignal
 
+HARNESS = "lm_eval:"
 Item = TypeVar("Item")
 
 
@@ -171,8 +172,16 @@ def check_top_p(options: Config, temperature: float) -> None:
         raise ValueError("top_p: greedy answers are not drawn; give a temperature above 0, or leave it out")
 
 
+def entry_of(name: str) -> dict[str, str]:
+    """The entry of a recipe that a suite's name stands for: `lm_eval:TASK` is the suite lm_eval with this task."""
+    return {"suite": "lm_eval", "task": name.removeprefix(HARNESS)} if name.startswith(HARNESS) else {"suite": name}
+
+
 class Suites(Kinds[Suite]):
-    """The eval suites: by name, `file.py:Name`, or `file.yaml`."""
+    """The eval suites: by name, `file.py:Name`, `file.yaml`, or `lm_eval:TASK`."""
+
+    def read(self, value: Any, info: ValidationInfo | None = None) -> Suite:
+        return super().read(entry_of(value) if isinstance(value, str) else value, info)
 
     def find(self, name: str) -> type[Suite]:
         """The class of a suite; that of a YAML file is made of it."""
