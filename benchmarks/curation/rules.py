@@ -19,16 +19,14 @@ from typing import Any
 import pyarrow
 
 from benchmarks.curation.measure import compare, note, rate, row, sample_of
+from ingot.data.outside import STEPS
 from ingot.data.step import PerDocument, Step
 from ingot.data.steps.bad_words import BadWordsStep
 from ingot.data.steps.c4 import C4Step
-from ingot.data.steps.compression_ratio import CompressionRatioStep
 from ingot.data.steps.fineweb import FineWebStep
 from ingot.data.steps.gopher_quality import GopherQualityStep
 from ingot.data.steps.gopher_repetition import GopherRepetitionStep
 from ingot.data.steps.length import LengthStep
-from ingot.data.steps.line_modifiers import LineModifiersStep
-from ingot.data.steps.madlad import MadladStep
 from ingot.data.steps.newlines import NewlinesStep
 from ingot.data.steps.pii import PiiStep
 from ingot.data.steps.repeated_ngrams import RepeatedNgramsStep
@@ -45,6 +43,11 @@ PEERS = {
 }
 
 
+def example(name: str) -> Step:
+    """A step of examples/steps/."""
+    return STEPS.read({"step": f"{Path(__file__).parents[2]}/examples/steps/{name}"})
+
+
 def all_steps(folder: Path) -> list[Step]:
     """Every rule with its defaults; the lists are small ones made for the measurement."""
     letters = random.Random(1)
@@ -59,10 +62,10 @@ def all_steps(folder: Path) -> list[Step]:
         GopherRepetitionStep(),
         RepeatedNgramsStep(),
         FineWebStep(),
-        MadladStep(),
+        example("madlad.py:MadladStep"),
         BadWordsStep(file=str(folder / "words.txt")),
-        CompressionRatioStep(),
-        LineModifiersStep(),
+        example("compression_ratio.py:CompressionRatioStep"),
+        example("line_modifiers.py:LineModifiersStep"),
         C4Step(),
         PiiStep(),
     ]

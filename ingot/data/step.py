@@ -77,6 +77,11 @@ def at_most(name: str, values: NDArray[Any], limit: float) -> Rule:
     return Rule(name, values > limit, values, f"> {limit:g}")
 
 
+def per(counts: NDArray[Any], total: NDArray[Any]) -> NDArray[np.float64]:
+    """Shares; 0 of 0 is 0."""
+    return np.divide(counts, total, out=np.zeros(len(counts)), where=total > 0)
+
+
 def numbers(columns: pyarrow.Table, name: str) -> NDArray[np.float64]:
     """A column as floats; null becomes nan, which breaks no rule."""
     column = columns.column(name).combine_chunks().cast(pyarrow.float64())

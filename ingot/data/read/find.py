@@ -8,9 +8,12 @@ from glob import has_magic
 from hashlib import blake2b
 from pathlib import Path
 
+from fsspec.core import url_to_fs
+
 from ingot.data.read.streams import compression_of
 from ingot.workspace.errors import DataError
 from ingot.workspace.files import fingerprint
+from ingot.workspace.packages import pip_install
 
 SUFFIXES: dict[str, str] = {
     ".warc": "warc", ".wet": "warc",
@@ -54,9 +57,11 @@ def find(patterns: str | list[str], place: str, *, skip: frozenset[str] = frozen
 
 def matching(pattern: str, place: str, skip: frozenset[str]) -> list[Found]:
     """The files of one pattern."""
-    import fsspec
-
-    file_system, inside = fsspec.core.url_to_fs(str(Path(pattern).expanduser()) if "://" not in pattern else pattern)
+    try:
+        file_system, inside = url_to_fs(str(Path(pattern).expanduser()) if "://" not in pattern else pattern)
+    except ImportError as error:  # "Install s3fs to access S3"
+        package = next(iter(re.findall(r"Install (\S+) ", str(error))), "the package that it names")
+        raise DataError(f"{pattern} cannot be opened: {error}", place=place, fix=pip_install(package)) from None
     base = fixed_part(inside)
     if has_magic(inside):
         listed = file_system.glob(inside, detail=True)
@@ -94,14 +99,12 @@ def printable(name: str) -> str:
 
 def file_fingerprint(path: str) -> str:
     """What tells whether a file has changed: its hash, or for large and remote ones its size and time or tag."""
-    import fsspec
-
     if "://" not in path:
         try:
             return fingerprint(Path(path))
         except OSError:
             return "missing"  # a dangling link: named when it is read
-    file_system, inside = fsspec.core.url_to_fs(path)
+    file_system, inside = url_to_fs(path)
     return str(file_system.ukey(inside))
 
 

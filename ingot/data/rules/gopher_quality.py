@@ -13,7 +13,7 @@ from ingot.data.text.spans import Spans
 from ingot.data.text.white_space import strip
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
+    pass
 
 
 @loop
@@ -91,8 +91,3 @@ def count_words(
                 if hashes[word] == wanted[number] and not (distinct and seen[number]):
                     seen[number] = True
                     stop_words[text] += 1
-
-
-def per(counts: NDArray[np.int64], total: NDArray[np.int64]) -> NDArray[np.float64]:
-    """Shares; 0 of 0 is 0."""
-    return np.divide(counts, total, out=np.zeros(len(counts)), where=total > 0)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import Field
 
-from ingot.data.step import WORDS, PerText, Rule, Words, at_least, at_most, numbers
+from ingot.data.step import WORDS, PerText, Rule, Words, at_least, at_most, numbers, per
 
 if TYPE_CHECKING:
     import pyarrow
@@ -53,7 +53,6 @@ class FineWebStep(PerText):
     def measure(self, texts: Texts) -> dict[str, Any]:
         import numpy as np
 
-        from ingot.data.rules.gopher_quality import per
         from ingot.data.rules.kernels import look_at_lines
         from ingot.data.text.characters import character_flags
         from ingot.data.text.lines import lines_of

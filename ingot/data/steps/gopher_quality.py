@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from ingot.data.step import WORDS, PerText, Rule, Words, at_least, at_most, numbers
+from ingot.data.step import WORDS, PerText, Rule, Words, at_least, at_most, numbers, per
 
 if TYPE_CHECKING:
     import pyarrow
@@ -88,7 +88,7 @@ class GopherQualityStep(PerText):
         import numpy as np
 
         from ingot.data.native import hash_span
-        from ingot.data.rules.gopher_quality import count_signs, count_words, look_at_lines, per
+        from ingot.data.rules.gopher_quality import count_signs, count_words, look_at_lines
         from ingot.data.text.characters import character_flags
         from ingot.data.text.lines import lines_of
         from ingot.data.text.spans import SEED

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
-from ingot.data.step import WORDS, PerText, Rule, Words, at_most, numbers
+from ingot.data.step import WORDS, PerText, Rule, Words, at_most, numbers, per
 
 if TYPE_CHECKING:
     import pyarrow
@@ -90,7 +90,6 @@ class GopherRepetitionStep(PerText):
 
     def measure(self, texts: Texts) -> dict[str, Any]:
 
-        from ingot.data.rules.gopher_quality import per
         from ingot.data.text.lines import blocks_of, lines_of, paragraphs_of
         from ingot.data.text.repeats import ngram_characters, seen_before
         from ingot.data.text.words import words_of

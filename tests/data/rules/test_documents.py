@@ -14,14 +14,13 @@ from hypothesis import strategies as st
 from ingot.data.apply import apply
 from ingot.data.step import Step
 from ingot.data.steps.bad_words import BadWordsStep
-from ingot.data.steps.compression_ratio import CompressionRatioStep
 from ingot.data.steps.gopher_quality import GopherQualityStep
 from ingot.data.steps.gopher_repetition import GopherRepetitionStep
 from ingot.data.steps.length import LengthStep
-from ingot.data.steps.madlad import MadladStep
 from ingot.data.steps.pii import PiiStep
 from ingot.data.steps.url_filter import UrlFilterStep
 from ingot.workspace.errors import DataError
+from tests.data.rules.outside import COMPRESSION_RATIO, MADLAD, example
 
 
 def removed(step: Step, documents: list[str] | list[dict[str, str]]) -> list[str | None]:
@@ -57,13 +56,13 @@ SENTENCES = "It rained all day. We stayed at home! Who would not? The book was l
 
 
 def test_madlad_sentences_and_list_case() -> None:
-    assert removed(MadladStep(), ["One. Two. Three. Four"]) == ["sentences 4 < 5"]
+    assert removed(example(MADLAD), ["One. Two. Three. Four"]) == ["sentences 4 < 5"]
     title = "Home About Contact Products Services News Blog Careers Support Login Cart Help. "
-    assert removed(MadladStep(), [SENTENCES]) == [None]
-    assert removed(MadladStep(), [SENTENCES + title]) == [None]  # one of six
-    assert removed(MadladStep(), [SENTENCES[:-17] + title]) == ["questionable sentences 0.2 >= 0.2"]  # one of five
+    assert removed(example(MADLAD), [SENTENCES]) == [None]
+    assert removed(example(MADLAD), [SENTENCES + title]) == [None]  # one of six
+    assert removed(example(MADLAD), [SENTENCES[:-17] + title]) == ["questionable sentences 0.2 >= 0.2"]  # one of five
     eleven = title.replace("Home ", "")
-    assert removed(MadladStep(), [SENTENCES[:-17] + eleven]) == [None]
+    assert removed(example(MADLAD), [SENTENCES[:-17] + eleven]) == [None]
 
 
 @pytest.mark.parametrize(
@@ -82,20 +81,20 @@ def test_madlad_sentences_and_list_case() -> None:
     ],
 )
 def test_madlad_rules(sentence: str, rules: list[int], questionable: bool) -> None:
-    table = apply(MadladStep(rules=rules), [sentence])
+    table = apply(example(MADLAD, rules=rules), [sentence])
     assert table.column("_madlad_questionable").to_pylist() == [float(questionable)]
 
 
 @given(st.text(st.sampled_from("ab.!? \n\u3000é"), max_size=40))
 def test_sentences_equal_a_regular_expression(text: str) -> None:
     expected = len([piece for piece in re.split(r"[.!?]+\s+", text) if piece.strip()])
-    assert apply(MadladStep(), [text]).column("_madlad_sentences").to_pylist() == [expected]
+    assert apply(example(MADLAD), [text]).column("_madlad_sentences").to_pylist() == [expected]
 
 
 def test_compression_ratio_is_that_of_gzip() -> None:
     noise = "".join(random.Random(1).choices([chr(point) for point in range(0x4E00, 0x9FFF)], k=12_000))
     texts = ["short", "the same again " * 3000, SENTENCES * 20 + noise[:11_000], noise]
-    table = apply(CompressionRatioStep(), texts)
+    table = apply(example(COMPRESSION_RATIO), texts)
     expected = [len(gzip.compress(text.encode(), 1)) / len(text.encode()) for text in texts]
     assert table.column("compression_ratio").to_pylist() == [None, *(pytest.approx(ratio) for ratio in expected[1:])]
     assert [bool(reason) for reason in table.column("removed_by").to_pylist()] == [False, True, True, True]

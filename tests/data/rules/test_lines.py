@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from ingot.data.apply import apply
 from ingot.data.steps.c4 import C4Step
-from ingot.data.steps.line_modifiers import LineModifiersStep
 from ingot.data.steps.newlines import NewlinesStep
 
 from .datatrove_filters import decisions
+from .outside import LINE_MODIFIERS, example
 
 PIECES = st.sampled_from(
     ["One two three.", "four five", "[1]", "[edit]", "[citation needed]", "[x]", "[[2]", "...", " ", "\n", "\r\n", "\u2028",
@@ -120,7 +120,7 @@ LINES = st.lists(
 @given(LINES)
 def test_line_modifiers_equal_regular_expressions(lines: list[str]) -> None:
     text = "\n".join(lines)
-    table = apply(LineModifiersStep(), [text])
+    table = apply(example(LINE_MODIFIERS), [text])
     assert table.column("text")[0].as_py() == modified(text)
     before, after = len(text.split()), len(modified(text).split())
     assert table.column("_removed_word_share")[0].as_py() == pytest.approx((before - after) / before if before else 0)
@@ -128,7 +128,7 @@ def test_line_modifiers_equal_regular_expressions(lines: list[str]) -> None:
 
 def test_line_modifiers_remove_documents_that_lose_too_much() -> None:
     prose = "this line has ten words and all of them stay\n"
-    table = apply(LineModifiersStep(), [prose * 4 + "12 likes", prose * 3 + "12 likes"])
+    table = apply(example(LINE_MODIFIERS), [prose * 4 + "12 likes", prose * 3 + "12 likes"])
     assert table.column("removed_by").to_pylist() == [None, "words in removed lines 0.0625 > 0.05"]
     assert table.column("text")[0].as_py() == (prose * 4)[:-1]
 

@@ -12,16 +12,13 @@ says nothing about them.
 from __future__ import annotations
 
 import zlib
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
+import pyarrow
 from pydantic import Field
 
 from ingot.data.step import PerText, Rule, at_least, at_most, numbers
-
-if TYPE_CHECKING:
-    import pyarrow
-
-    from ingot.data.text.texts import Texts
+from ingot.data.text.texts import Texts
 
 GZIP_OVER_ZLIB = 12  # bytes that gzip's header and trailer have more than zlib's
 
@@ -41,8 +38,6 @@ class CompressionRatioStep(PerText):
         return ("compression_ratio",)
 
     def measure(self, texts: Texts) -> dict[str, Any]:
-        import pyarrow
-
         ratios: list[float | None] = []
         for start, end in zip(texts.offsets[:-1], texts.offsets[1:], strict=True):
             size = int(end - start)
