@@ -227,7 +227,8 @@ class _Resolver:
         if not _found(artifact, name).exists() and not (self.absent and "/" in name):
             names = [stage.name for stage in self.earlier]
             right = None if "/" in name else nearest(name, names)
-            fix = f"did you mean {right}?" if right else f"earlier stages: {', '.join(names) or 'none'}"
+            found = f"earlier stages: {', '.join(names)}" if names else f"give the path of its {artifact}"
+            fix = f"did you mean {right}?" if right else found
             self.problems.add(f"{where}: {name} is neither an earlier stage nor an existing path", place=place, fix=fix)
             return None
         return _from_path(where, artifact, name, place, self.problems)

@@ -111,7 +111,7 @@ def test_problems(write: Write) -> None:
         single(path, "train", inputs={"documents": "nowhere"})
     assert str(caught.value) == (
         "--input documents=nowhere: train.inputs.documents: nowhere is neither an earlier stage nor an existing path\n"
-        "  fix: earlier stages: none"
+        "  fix: give the path of its documents"
     )
     with pytest.raises(RecipeError) as caught:
         single(write("stage: make\n", "make.yaml"), "train")
