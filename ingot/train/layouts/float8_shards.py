@@ -26,7 +26,8 @@ Multiply = Callable[[Tensor, Tensor, Tensor | None], Tensor]
 
 def multiply_by_shards(model: Transformer, mesh: MeshConfig) -> None:
     """Make the layers that multiply in float8 do so shard by shard, as the ranks of `mesh` would."""
-    layers = {name: layer for name in float8_layers(model) if isinstance(layer := model.get_submodule(name), Linear)}
+    found = {name: model.get_submodule(name) for name in float8_layers(model)}
+    layers = {name: layer for name, layer in found.items() if isinstance(layer, Linear)}
     if mesh.tensor > 1:
         for name, part in model.named_modules():
             make_rule = RULES.get(type(part))

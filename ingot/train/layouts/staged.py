@@ -12,27 +12,18 @@ from typing import Any
 
 import torch
 from torch import Tensor, distributed
-from torch._C._distributed_c10d import (
-    AllgatherOptions,
-    AllreduceOptions,
-    AllToAllOptions,
-    BroadcastOptions,
-    ProcessGroup,
-    ProcessGroupGloo,
-    Store,
-    Work,
-    _create_work_from_future,
-)
 
+# its types differ from version to version, and leave out what is used here
+c10d: Any = torch._C._distributed_c10d
 STAGED = "staged"
 
 
-class StagedGroup(ProcessGroup):
+class StagedGroup(c10d.ProcessGroup):  # type: ignore[misc]
     """A process group whose exchanges go through memory. Two names for one exchange are those of two versions of torch."""
 
-    def __init__(self, store: Store, rank: int, size: int, timeout: timedelta) -> None:
+    def __init__(self, store: Any, rank: int, size: int, timeout: timedelta) -> None:
         super().__init__(rank, size)
-        self.gloo = ProcessGroupGloo(store, rank, size, timeout)
+        self.gloo = c10d.ProcessGroupGloo(store, rank, size, timeout)
 
     @property
     def group_name(self) -> str:
@@ -42,50 +33,50 @@ class StagedGroup(ProcessGroup):
     def getBackendName(self) -> str:
         return STAGED
 
-    def allreduce(self, tensors: list[Tensor], opts: Any = None) -> Work:
+    def allreduce(self, tensors: list[Tensor], opts: Any = None) -> Any:
         """The sum (or what `opts` say) over the ranks, in place."""
         for tensor in tensors:
             host = _host(tensor)
-            _wait(self.gloo.allreduce([host], _options(AllreduceOptions(), opts, "reduceOp")))
+            _wait(self.gloo.allreduce([host], _options(c10d.AllreduceOptions(), opts, "reduceOp")))
             tensor.copy_(host)
         return _done()
 
-    def broadcast(self, tensors: list[Tensor], opts: Any = None) -> Work:
+    def broadcast(self, tensors: list[Tensor], opts: Any = None) -> Any:
         """The root's tensor on every rank."""
         for tensor in tensors:
             host = _host(tensor)
-            _wait(self.gloo.broadcast([host], _options(BroadcastOptions(), opts, "rootRank")))
+            _wait(self.gloo.broadcast([host], _options(c10d.BroadcastOptions(), opts, "rootRank")))
             tensor.copy_(host)
         return _done()
 
-    def allgather(self, outputs: list[list[Tensor]], inputs: list[Tensor], opts: Any = None) -> Work:
+    def allgather(self, outputs: list[list[Tensor]], inputs: list[Tensor], opts: Any = None) -> Any:
         """Every rank's tensor on every rank."""
         for out, own in zip(outputs, inputs, strict=True):
             host = _host(own)
             parts = [torch.empty_like(host) for _ in range(self.size())]
-            _wait(self.gloo.allgather([parts], [host], AllgatherOptions()))
+            _wait(self.gloo.allgather([parts], [host], c10d.AllgatherOptions()))
             for into, part in zip(out, parts, strict=True):
                 into.copy_(part.view_as(into))
         return _done()
 
-    def all_gather_single(self, output: Tensor, own: Tensor, opts: Any = None) -> Work:
+    def all_gather_single(self, output: Tensor, own: Tensor, opts: Any = None) -> Any:
         """The same into one tensor."""
         return self.allgather([list(output.view(self.size(), -1).unbind())], [own.reshape(-1)])
 
-    def all_gather_single_coalesced(self, outputs: list[Tensor], inputs: list[Tensor], opts: Any = None) -> Work:
+    def all_gather_single_coalesced(self, outputs: list[Tensor], inputs: list[Tensor], opts: Any = None) -> Any:
         """The same of several tensors."""
         for output, own in zip(outputs, inputs, strict=True):
             self.all_gather_single(output, own)
         return _done()
 
-    def reduce_scatter_single(self, output: Tensor, whole: Tensor, opts: Any = None) -> Work:
+    def reduce_scatter_single(self, output: Tensor, whole: Tensor, opts: Any = None) -> Any:
         """This rank's part of the sum over the ranks."""
         host = _host(whole)
-        _wait(self.gloo.allreduce([host], _options(AllreduceOptions(), opts, "reduceOp")))
+        _wait(self.gloo.allreduce([host], _options(c10d.AllreduceOptions(), opts, "reduceOp")))
         output.copy_(host.view(self.size(), -1)[self.rank()].view_as(output))
         return _done()
 
-    def reduce_scatter_single_coalesced(self, outputs: list[Tensor], inputs: list[Tensor], opts: Any = None) -> Work:
+    def reduce_scatter_single_coalesced(self, outputs: list[Tensor], inputs: list[Tensor], opts: Any = None) -> Any:
         """The same of several tensors."""
         for output, whole in zip(outputs, inputs, strict=True):
             self.reduce_scatter_single(output, whole, opts)
@@ -93,24 +84,24 @@ class StagedGroup(ProcessGroup):
 
     def all_to_all_single(
         self, output: Tensor, whole: Tensor, received: list[int], sent: list[int], opts: Any = None
-    ) -> Work:
+    ) -> Any:
         """A part of each rank's tensor to every other rank."""
         host, arrived = _host(whole), torch.empty_like(output, device="cpu")
-        _wait(self.gloo.alltoall_base(arrived, host, received, sent, AllToAllOptions()))
+        _wait(self.gloo.alltoall_base(arrived, host, received, sent, c10d.AllToAllOptions()))
         output.copy_(arrived)
         return _done()
 
-    def send(self, tensors: list[Tensor], to: int, tag: int) -> Work:
+    def send(self, tensors: list[Tensor], to: int, tag: int) -> Any:
         """To one rank; goes on in the background."""
         hosts = [_host(tensor) for tensor in tensors]
         return _Transfer(self.gloo.send(hosts, to, tag), hosts)
 
-    def recv(self, tensors: list[Tensor], source: int, tag: int) -> Work:
+    def recv(self, tensors: list[Tensor], source: int, tag: int) -> Any:
         """From one rank; the tensors are there after the wait."""
         hosts = [_host(tensor) for tensor in tensors]
         return _Transfer(self.gloo.recv(hosts, source, tag), hosts, tensors)
 
-    def barrier(self, opts: Any = None) -> Work:
+    def barrier(self, opts: Any = None) -> Any:
         """All ranks are here."""
         return self.allreduce([torch.zeros(1)])
 
@@ -119,10 +110,10 @@ class StagedGroup(ProcessGroup):
     alltoall_base, allreduce_coalesced = all_to_all_single, allreduce
 
 
-class _Transfer(Work):
+class _Transfer(c10d.Work):  # type: ignore[misc]
     """A transfer under way; what has arrived is copied to the device when it is waited for."""
 
-    def __init__(self, work: Work, hosts: list[Tensor], into: list[Tensor] | None = None) -> None:
+    def __init__(self, work: Any, hosts: list[Tensor], into: list[Tensor] | None = None) -> None:
         super().__init__()
         self.work, self.hosts, self.into = work, hosts, into
 
@@ -145,19 +136,18 @@ def _options(usual: Any, given: Any, name: str) -> Any:
     return usual
 
 
-def _wait(work: Work) -> None:
+def _wait(work: Any) -> None:
     work.wait()
 
 
-def _done() -> Work:
+def _done() -> Any:
     """The work of an exchange that is over."""
     future: torch.futures.Future[None] = torch.futures.Future()
     future.set_result(None)
-    work: Work = _create_work_from_future(future)
-    return work
+    return c10d._create_work_from_future(future)
 
 
-def _make(store: Store, rank: int, size: int, timeout: timedelta) -> StagedGroup:
+def _make(store: Any, rank: int, size: int, timeout: timedelta) -> StagedGroup:
     return StagedGroup(store, rank, size, timeout)
 
 

@@ -21,6 +21,7 @@ from ingot.model.initialise import initialise
 from ingot.model.lora import add_adapters, is_adapter
 from ingot.model.order import orders, whole
 from ingot.model.transformer import Transformer
+from ingot.optim.adamw import take_step
 from ingot.optim.build import make_optimizer
 from ingot.tokens.batch import Batch, TokenSequence
 from ingot.tokens.packing import make_batch
@@ -137,9 +138,8 @@ def train_steps(
         found = {name: each.grad for name, each in model.named_parameters() if each.grad is not None}
         counted = [name not in passes.counted_elsewhere for name in found]
         norm = total_norm(gradient_norms(list(found.values())), layout, counted)
-        optimizer.grad_scale = (1.0 / clip_factor(norm, CLIP)).float()
         gradients.append({name: whole(each, row_orders.get(name)).clone() for name, each in found.items()})
-        optimizer.step()
+        take_step(optimizer, (1.0 / clip_factor(norm, CLIP)).float(), torch.zeros((), device=device))
         optimizer.zero_grad()
         update_biases(model, sums.record.loads)
         assert sums.source_loss is not None and sums.source_weight is not None
