@@ -14,6 +14,9 @@ Shapes: […, D] with D the width; the gain is [D].
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+
 import torch
 from torch import Tensor
 from torch.nn import functional
@@ -22,18 +25,31 @@ from ingot.kernels.launch import has_triton
 
 WIDEST = 8192  # a row is in the registers of one program
 DTYPES = (torch.bfloat16, torch.float16, torch.float32)
+MeanSquare = Callable[[Tensor], Tensor]  # of channels that several ranks share [… D] -> [… 1]
 
 
-def rms_norm_definition(x: Tensor, gain: Tensor | None, epsilon: float, round_first: bool) -> Tensor:
-    """The norm of x."""
-    shape = (x.shape[-1],)
+def rms_norm_definition(
+    x: Tensor, gain: Tensor | None, epsilon: float, round_first: bool, mean_square: MeanSquare | None = None
+) -> Tensor:
+    """The norm of x; `mean_square` where x is only this rank's share of the channels."""
+    norm = _norm if mean_square is None else partial(_norm_by, mean_square)
     if gain is None:
-        return functional.rms_norm(x, shape, None, epsilon)
+        return norm(x, None, epsilon)
     if x.dtype == gain.dtype and x.dtype in (torch.float32, torch.float64):
-        return functional.rms_norm(x, shape, gain, epsilon)  # where nothing is rounded the order makes no difference
+        return norm(x, gain, epsilon)  # where nothing is rounded the order makes no difference
     if round_first:
-        return functional.rms_norm(x, shape, None, epsilon) * gain.to(x.dtype)
-    return functional.rms_norm(x.float(), shape, gain.float(), epsilon).to(x.dtype)
+        return norm(x, None, epsilon) * gain.to(x.dtype)
+    return norm(x.float(), gain.float(), epsilon).to(x.dtype)
+
+
+def _norm(x: Tensor, gain: Tensor | None, epsilon: float) -> Tensor:
+    return functional.rms_norm(x, (x.shape[-1],), gain, epsilon)
+
+
+def _norm_by(mean_square: MeanSquare, x: Tensor, gain: Tensor | None, epsilon: float) -> Tensor:
+    wide = x.to(torch.promote_types(x.dtype, torch.float32))
+    normed = (wide * torch.rsqrt(mean_square(wide) + epsilon)).to(x.dtype)
+    return normed if gain is None else normed * gain
 
 
 def add_rms_norm_definition(

@@ -24,14 +24,22 @@ class Linear(nn.Linear):
         if not self.weight.is_meta:
             super().reset_parameters()
 
+    def weight_shard(self) -> Tensor:
+        """The rows and columns of the weight that this rank has: all, but for train/parallel/divided.py."""
+        return self.weight
+
+    def bias_shard(self) -> Tensor | None:
+        """What this rank adds to its product."""
+        return self.bias
+
     def matrix(self) -> Tensor:
         """The weight that the product uses: rounded, if training is quantised."""
         if self.weight_copy is not None:
             return self.weight_copy
-        return self.weight if self.rounding is None else self.rounding(self.weight)
+        return self.weight_shard() if self.rounding is None else self.rounding(self.weight_shard())
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.multiply(x, self.matrix(), self.bias)
+        return self.multiply(x, self.matrix(), self.bias_shard())
 
 
 class Embedding(nn.Embedding):

@@ -45,7 +45,7 @@ class LowRank(nn.Module):
         self.lora_B = nn.Parameter(torch.zeros(span.end - span.start, config.rank))
 
     def factors(self) -> tuple[Tensor, Tensor]:
-        """A and B, or what this rank uses of them (train/parallel/divided_lora.py)."""
+        """A and B, or what this rank uses of them (train/parallel/divided.py)."""
         return self.lora_A, self.lora_B
 
     @torch.no_grad()
@@ -70,7 +70,7 @@ class LoraLinear(Linear):
     """A linear layer whose weight is frozen, with an adapter for some or all of the projections that it holds."""
 
     adapting: bool = True  # off: the frozen layer alone
-    ranks: int = 1  # over which the rows of each projection are divided (train/parallel/divided_lora.py)
+    ranks: int = 1  # over which the rows of each projection are divided (train/parallel/divided.py)
 
     def __init__(self, layer: Linear, spans: Sequence[Span], config: LoraConfig) -> None:
         nn.Module.__init__(self)  # the weight is the given layer's, not a new one
@@ -96,16 +96,10 @@ class LoraLinear(Linear):
         return torch.cat(rows) if len(rows) > 1 else rows[0]
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.adapt(x, self.base_product(x, self.bias))
-
-    def base_product(self, x: Tensor, bias: Tensor | None) -> Tensor:
-        """W x + b."""
         if self.frozen is not None:
-            return self.frozen.product(x, bias)
-        return self.multiply(x, self.base_matrix(), bias)
-
-    def adapt(self, x: Tensor, y: Tensor) -> Tensor:
-        """y with what the adapters make of x added to it."""
+            y = self.frozen.product(x, self.bias_shard())
+        else:
+            y = self.multiply(x, self.base_matrix(), self.bias_shard())
         if not self.adapting:
             return y
         parts = self._joined(list(y.split(self._sizes(), dim=-1)), [part(x) for part in self.low_ranks])

@@ -41,6 +41,10 @@ class RmsNorm(nn.Module):
         self.round_first = config.cast == "before_gain"
         self.kernel = understands(config, KERNEL_FIELDS)
 
+    def over_ranks(self) -> rms_norm.MeanSquare | None:
+        """The mean square of channels that several ranks share; None where this one has them all."""
+        return None
+
     def scale(self) -> Tensor | None:
         """The parameter that the norm uses."""
         return self.gain
@@ -54,7 +58,10 @@ class RmsNorm(nn.Module):
         return 1 + gain.to(torch.promote_types(gain.dtype, torch.float32))
 
     def forward(self, x: Tensor) -> Tensor:
-        return rms_norm.rms_norm(x, self.used_gain(), self.epsilon, self.round_first, kernel=self.kernel)
+        gain, mean_square = self.used_gain(), self.over_ranks()
+        if mean_square is not None:
+            return rms_norm.rms_norm_definition(x, gain, self.epsilon, self.round_first, mean_square)
+        return rms_norm.rms_norm(x, gain, self.epsilon, self.round_first, kernel=self.kernel)
 
 
 def add_rms_norm(x: Tensor, y: Tensor, norm: RmsNorm) -> tuple[Tensor, Tensor]:

@@ -26,6 +26,7 @@ from ingot.model.feed_forward.channel import ChannelConfig
 from ingot.model.linear import Linear
 from ingot.model.matrices import in_order
 from ingot.model.mixers.mixer import Site
+from ingot.model.sharding import Sharding
 
 Activation = Literal["silu", "gelu", "gelu_tanh", "relu", "relu_squared", "swish_1702"]
 ACTIVATIONS: Mapping[Activation, Callable[[Tensor], Tensor]] = {
@@ -106,6 +107,9 @@ class FeedForward(nn.Module):
         else:
             self.up = Linear(width, config.width, bias=config.bias)
         self.down = Linear(config.width, width, bias=config.bias)
+
+    def sharding(self) -> Sharding:
+        return Sharding(("gate_up" if self.config.gated else "up",), ("down",), ("width",))
 
     def forward(self, x_BTD: Tensor, context: Context | None = None) -> Tensor:
         """The output [B, T, D]; tokens do not see each other, so nothing of the context is read."""

@@ -31,6 +31,7 @@ from ingot.kernels.swiglu import is_swiglu, swiglu
 from ingot.model.feed_forward.dense import FeedForwardConfig, activate
 from ingot.model.matrices import in_order
 from ingot.model.order import local
+from ingot.model.sharding import Sharding
 
 HOPPER = (9, 0)  # compute capability
 
@@ -67,6 +68,9 @@ class Experts(nn.Module):
         weight = self.get_parameter(self.first)
         fast = not weight.is_cuda or torch.cuda.get_device_capability(weight.device) >= HOPPER
         return fast and weight.dtype == torch.bfloat16 and has_kernel(weight, *weight.shape[1:])
+
+    def sharding(self) -> Sharding:
+        return Sharding((self.first,), ("down",), ("width",), enter="inside")
 
     def forward(self, x_ND: Tensor, indices_NK: Tensor, weights_NK: Tensor) -> Tensor:
         """Σ_k of the chosen experts' outputs [N, D], in the dtype of the products."""

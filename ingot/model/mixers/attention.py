@@ -39,6 +39,7 @@ from ingot.model.order import local
 from ingot.model.positions.config import RopeConfig
 from ingot.model.positions.rope import rotation
 from ingot.model.positions.scaling import LongRopeScaling
+from ingot.model.sharding import Sharding
 from ingot.workspace.config import Config
 from ingot.workspace.outside import load_outside
 
@@ -215,6 +216,15 @@ class Attention(SoftmaxMixer):
         self.backend = None if config.backend is None else load_outside(config.backend)
         self.qk_kernel = config_allowed(config, site.norm)
         self.writes_projection = config_writes_projection(config, site.norm)
+
+    def sharding(self) -> Sharding:
+        config, norms = self.config, ("query_norm", "key_norm")
+        rows = ["query_key_value"]
+        rows += norms if config.query_key_norm == "full" else ()
+        rows += ["gate"] if config.gate is not None else []
+        rows += ["sinks"] if config.sinks else []
+        shared = norms if config.query_key_norm == "head" else ()
+        return Sharding(tuple(rows), ("output",), ("heads", "key_value_heads"), shared)
 
     def forward(self, x_BTD: Tensor, context: Context, cache: Cache | None = None) -> Tensor:
         gate = self.config.gate

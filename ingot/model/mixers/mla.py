@@ -60,6 +60,7 @@ from ingot.model.positions.config import RopeConfig
 from ingot.model.positions.rope import rotation
 from ingot.model.positions.scaling import YarnScaling
 from ingot.model.record import Reporter
+from ingot.model.sharding import Sharding
 from ingot.workspace.errors import RecipeError
 
 
@@ -206,6 +207,10 @@ class Mla(SoftmaxMixer, Reporter):
         query = self.query if config.query_latent is None else self.query_up
         # the rotated key is shared by all heads: there the query takes the whole factor
         return [(query, [(content, half_H), (rotated, factor_H)]), (self.key_value_up, [(key, half_H)])]
+
+    def sharding(self) -> Sharding:
+        query = "query" if self.config.query_latent is None else "query_up"
+        return Sharding((query, "key_value_up"), ("output",), ("heads",), enter="heads")
 
     def forward(self, x_BTD: Tensor, context: Context, cache: Cache | None = None) -> Tensor:
         query_BHTW, latent_BTQ = self._queries(x_BTD, context)

@@ -19,7 +19,7 @@ from ingot.model.order import Order
 from ingot.model.transformer import Transformer
 from ingot.train.float8 import float8_layers
 from ingot.train.parallel.config import MeshConfig
-from ingot.train.parallel.tensor import RULES, find_sections
+from ingot.train.parallel.tensor import find_sections, find_sharding
 
 Multiply = Callable[[Tensor, Tensor, Tensor | None], Tensor]
 
@@ -30,14 +30,13 @@ def multiply_by_shards(model: Transformer, mesh: MeshConfig) -> None:
     layers = {name: layer for name, layer in found.items() if isinstance(layer, Linear)}
     if mesh.tensor > 1:
         for name, part in model.named_modules():
-            make_rule = RULES.get(type(part))
-            rule = None if make_rule is None else make_rule(part)
-            for each in rule.rows if rule is not None else ():
+            sharding = find_sharding(part)
+            for each in sharding.rows if sharding is not None else ():
                 if (layer := layers.get(f"{name}.{each}")) is not None:
                     sections = find_sections(part, f"{each}.weight") or (layer.out_features,)
                     rows = Order.of_sections(0, sections, mesh.tensor).rows.chunk(mesh.tensor)
                     layer.multiply = partial(_by_outputs, layer.multiply, rows)
-            for each in rule.columns if rule is not None else ():
+            for each in sharding.columns if sharding is not None else ():
                 if (layer := layers.get(f"{name}.{each}")) is not None:
                     layer.multiply = partial(_by_inputs, layer.multiply, mesh.tensor)
     if mesh.context > 1:

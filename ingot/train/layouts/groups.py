@@ -13,6 +13,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import pickle
+import sys
 import time
 import traceback
 from collections.abc import Callable, Sequence
@@ -37,6 +38,12 @@ TIMEOUT = timedelta(seconds=60)  # of an exchange
 POLL_SECONDS = 0.05
 FAREWELL_SECONDS = 10.0
 ERROR = ".error"
+LOOPBACK = "lo0" if sys.platform == "darwin" else "lo"
+ENVIRONMENT = {  # all processes are on this machine, and many compile at a time
+    "GLOO_SOCKET_IFNAME": LOOPBACK,
+    "NCCL_SOCKET_IFNAME": LOOPBACK,
+    "TORCHINDUCTOR_COMPILE_THREADS": "1",
+}
 
 
 @dataclass(frozen=True)
@@ -138,6 +145,8 @@ def _run_once(jobs: Sequence[Job], machine: Machine, first: int, folder: Path, d
 def _work(rank: int, size: int, jobs: Sequence[Job], machine: Machine, first: int, store: Path, folder: Path) -> None:
     """What every process of a group does."""
     torch.set_num_threads(1)
+    for name, value in ENVIRONMENT.items():
+        os.environ.setdefault(name, value)
     if machine.device == "cuda":
         torch.cuda.set_device((first + rank) % torch.cuda.device_count())
         os.environ["LOCAL_RANK"] = str(torch.cuda.current_device())  # which a mesh of GPUs asks

@@ -1,7 +1,13 @@
-"""Tensor-parallel layers: linear layers, norms and experts that hold a rank's share of the channels (tensor.py).
+"""Tensor-parallel layers: the shard of a rank, and what the ranks exchange around the layer's own forward pass (tensor.py).
 
-A layer becomes one of these by a change of its class, so that its parameters, hooks and name in the model stay. Parameters
-that are cut are DTensors, of which a layer uses what is on its rank.
+    by outputs    y_rank = W_rank x + b_rank                 adapters: A [r, inputs] is whole, B is cut like the rows of W
+    by inputs     y = Σ_ranks W_rank x_rank + b              adapters: A is cut like the columns of W, B [outputs, r] is whole
+    norm          the mean square of a row is that of all ranks' channels
+
+The arithmetic is that of the layer (model/linear.py, norm.py, lora.py, experts.py). A layer becomes one of these by a change of
+its class, so that its parameters, hooks and name in the model stay. Parameters that are cut are DTensors, of which a layer uses
+what is on its rank. What is whole on every rank but used for a part of the result passes `enter` (ties.py): then every rank has
+the same gradient of it.
 """
 
 from __future__ import annotations
@@ -9,34 +15,67 @@ from __future__ import annotations
 import torch
 from torch import Tensor, distributed
 
+from ingot.kernels.rms_norm import MeanSquare
 from ingot.model.feed_forward.experts import Experts
 from ingot.model.linear import Linear
+from ingot.model.lora import LoraLinear, LowRank
 from ingot.model.norm import RmsNorm
 from ingot.model.order import local
 from ingot.train.parallel.ties import enter, leave, share
 
 
-class _DividedLinear(Linear):
-    group: distributed.ProcessGroup
-
-    def matrix(self) -> Tensor:
-        weight = local(self.weight)
-        return weight if self.rounding is None else self.rounding(weight)
-
-
-class DividedOutputs(_DividedLinear):
+class ByOutputs(Linear):
     """A linear layer of which this rank has some outputs."""
 
-    def forward(self, x: Tensor) -> Tensor:
-        return self.multiply(x, self.matrix(), None if self.bias is None else local(self.bias))
+    group: distributed.ProcessGroup
+
+    def weight_shard(self) -> Tensor:
+        return local(self.weight)
+
+    def bias_shard(self) -> Tensor | None:
+        return None if self.bias is None else local(self.bias)
 
 
-class DividedInputs(_DividedLinear):
+class ByInputs(Linear):
     """A linear layer of which this rank has some inputs: the products are summed over the ranks, then the bias is added."""
 
+    group: distributed.ProcessGroup
+
+    def weight_shard(self) -> Tensor:
+        return local(self.weight)
+
+    def bias_shard(self) -> Tensor | None:
+        return None
+
     def forward(self, x: Tensor) -> Tensor:
-        summed = leave(self.multiply(x, self.matrix(), None), self.group)
+        summed = leave(super().forward(x), self.group)
         return summed if self.bias is None else summed + self.bias.to(summed.dtype)
+
+
+class LoraByOutputs(ByOutputs, LoraLinear):
+    """The same of a layer with adapters: some outputs of every projection."""
+
+
+class LoraByInputs(ByInputs, LoraLinear):
+    """The same of a layer with adapters."""
+
+
+class SharedA(LowRank):
+    """The adapter of a layer that is cut by outputs."""
+
+    group: distributed.ProcessGroup
+
+    def factors(self) -> tuple[Tensor, Tensor]:
+        return enter(self.lora_A, self.group), local(self.lora_B)
+
+
+class SharedB(LowRank):
+    """The adapter of a layer that is cut by inputs."""
+
+    group: distributed.ProcessGroup
+
+    def factors(self) -> tuple[Tensor, Tensor]:
+        return local(self.lora_A), enter(self.lora_B, self.group)
 
 
 class SharedNorm(RmsNorm):
@@ -49,21 +88,20 @@ class SharedNorm(RmsNorm):
 
 
 class DividedNorm(RmsNorm):
-    """A root-mean-square norm over channels of which this rank has some: the mean square is that of all ranks."""
+    """A norm over channels of which this rank has some."""
 
     group: distributed.ProcessGroup
 
-    def forward(self, x: Tensor) -> Tensor:
-        assert self.gain is not None
-        wide = x.to(torch.promote_types(x.dtype, torch.float32))
+    def scale(self) -> Tensor | None:
+        return None if self.gain is None else local(self.gain)
+
+    def over_ranks(self) -> MeanSquare:
+        return self._mean_square
+
+    def _mean_square(self, x: Tensor) -> Tensor:
         # forward and backward are both sums over ranks: every rank's mean depends on every rank's channels
-        mean = enter(leave(wide.square().mean(dim=-1, keepdim=True), self.group), self.group)
-        normed = wide * torch.rsqrt(mean / self.group.size() + self.epsilon)
-        gain = local(self.gain).to(wide.dtype)
-        gain = 1 + gain if self.config.zero_centred else gain
-        if self.config.cast == "before_gain":
-            return normed.to(x.dtype) * gain.to(x.dtype)
-        return (normed * gain).to(x.dtype)
+        own = x.square().mean(dim=-1, keepdim=True)
+        return enter(leave(own, self.group), self.group) / self.group.size()
 
 
 class DividedExperts(Experts):

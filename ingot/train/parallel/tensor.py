@@ -13,16 +13,14 @@ fewer heads. Two operations tie the ranks together:
 latents *and the shared rotated key* of multi-head latent attention, the router's weights. With it, everything that is not cut has
 the whole gradient on every rank, the same bits on all.
 
-RULES says what is cut, by the type of the part; embedding and head are cut by vocabulary (vocabulary.py). A part without a rule
-(the recurrent mixers, norms of the stream, routers) is the same on all ranks. Cut parameters keep their names and become
-DTensors on the `tensor` axis, whose rows are in the ranks' order where a weight has sections (model/order.py). The layers of a
-cut part become those of divided.py; layers with adapters, and the adapters, those of divided_lora.py.
+A part says how it is cut (`sharding()`, model/sharding.py); embedding and head are cut by vocabulary (vocabulary.py). A part that
+says nothing (the recurrent mixers, norms of the stream, routers) is the same on all ranks. Cut parameters keep their names and
+become DTensors on the `tensor` axis, whose rows are in the ranks' order where a weight has sections (model/order.py). The layers
+of a cut part become those of divided.py.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate, pairwise
 from typing import Any
@@ -31,69 +29,28 @@ from torch import Tensor, distributed, nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Shard
 
-from ingot.model.feed_forward.dense import FeedForward
 from ingot.model.feed_forward.experts import Experts
 from ingot.model.linear import Linear
 from ingot.model.lora import LoraLinear
 from ingot.model.matrices import Rows
-from ingot.model.mixers.attention import Attention
-from ingot.model.mixers.mla import Mla
 from ingot.model.order import ORDERS, Order
+from ingot.model.sharding import Sharding
 from ingot.model.transformer import Transformer
-from ingot.train.parallel.divided import DividedExperts, DividedInputs, DividedNorm, DividedOutputs, SharedNorm
-from ingot.train.parallel.divided_lora import LoraInputs, LoraOutputs, SharedA, SharedB
+from ingot.train.parallel.divided import (
+    ByInputs,
+    ByOutputs,
+    DividedExperts,
+    DividedNorm,
+    LoraByInputs,
+    LoraByOutputs,
+    SharedA,
+    SharedB,
+    SharedNorm,
+)
 from ingot.train.parallel.layout import Layout
 from ingot.train.parallel.ties import enter, mean
 from ingot.train.parallel.vocabulary import DividedEmbedding, divided_logits
 from ingot.workspace.errors import RecipeError
-
-
-@dataclass(frozen=True)
-class Rule:
-    """How one part is cut: names of its layers or parameters, and what its configuration becomes on one rank."""
-
-    rows: tuple[str, ...]  # cut by what they give out, section by section
-    columns: tuple[str, ...]  # cut by what they read; their results are summed over the ranks
-    norms: tuple[str, ...]  # whole on every rank, but applied to its heads only
-    counts: tuple[str, ...]  # numbers in the part's configuration that are divided by the number of ranks
-    # puts `enter` where it belongs; None: in front of the part
-    enter: Callable[[nn.Module, distributed.ProcessGroup], None] | None = None
-
-
-def _attention(part: Attention) -> Rule:
-    config, norms = part.config, ("query_norm", "key_norm")
-    rows = ["query_key_value"]
-    rows += norms if config.query_key_norm == "full" else ()
-    rows += ["gate"] if config.gate is not None else []
-    rows += ["sinks"] if config.sinks else []
-    shared = norms if config.query_key_norm == "head" else ()
-    return Rule(tuple(rows), ("output",), shared, ("heads", "key_value_heads"))
-
-
-def _mla(part: Mla) -> Rule:
-    query = "query" if part.config.query_latent is None else "query_up"
-    return Rule((query, "key_value_up"), ("output",), (), ("heads",), _enter_latent)
-
-
-def _enter_latent(part: Any, group: distributed.ProcessGroup) -> None:
-    part.to_heads = partial(enter, group=group)
-    part.all_heads = partial(mean, group=group)
-
-
-def _feed_forward(part: FeedForward) -> Rule:
-    return Rule(("gate_up" if part.config.gated else "up",), ("down",), (), ("width",))
-
-
-def _experts(part: Experts) -> Rule:
-    return Rule((part.first,), ("down",), (), ("width",), lambda part, group: None)  # DividedExperts enters by itself
-
-
-RULES: Mapping[type[nn.Module], Callable[[Any], Rule]] = {
-    Attention: _attention,
-    Mla: _mla,
-    FeedForward: _feed_forward,
-    Experts: _experts,
-}
 
 
 def apply_tensor_parallel(model: Transformer, layout: Layout) -> None:
@@ -106,42 +63,49 @@ def cut_layers(model: nn.Module) -> dict[str, int]:
     """The axis along which each layer of these parts is cut, by its name; the others are the same on all ranks."""
     found = dict[str, int]()
     for name, part in model.named_modules():
-        if type(part) in RULES:
-            rule = RULES[type(part)](part)
-            found |= {f"{name}.{each}": axis for axis, names in enumerate((rule.rows, rule.columns)) for each in names}
+        sharding = find_sharding(part)
+        cut = () if sharding is None else (sharding.rows, sharding.columns)
+        found |= {f"{name}.{each}": axis for axis, names in enumerate(cut) for each in names}
     return found
 
 
 def divide_over(mesh: DeviceMesh, model: Transformer) -> None:
     """The same over a mesh of one axis; a sampler has no other (inference/divided/)."""
     for name, part in list(model.named_modules()):
-        make_rule = RULES.get(type(part))
-        if make_rule is not None:
-            _divide(name, part, make_rule(part), mesh)
+        sharding = find_sharding(part)
+        if sharding is not None:
+            _divide(name, part, sharding, mesh)
     _divide_vocabulary(model, mesh)
 
 
-def _divide(part_name: str, part: Any, rule: Rule, mesh: DeviceMesh) -> None:
+def find_sharding(part: nn.Module) -> Sharding | None:
+    """How a part is cut, if its class says so; one that derives from it must say so itself, for what it adds may be whole."""
+    sharding = vars(type(part)).get("sharding")
+    found: Sharding | None = None if sharding is None else sharding(part)
+    return found
+
+
+def _divide(part_name: str, part: Any, sharding: Sharding, mesh: DeviceMesh) -> None:
     ranks, config = mesh.size(), part.config
-    uneven = {name: getattr(config, name) for name in rule.counts if getattr(config, name) % ranks}
+    uneven = {name: getattr(config, name) for name in sharding.counts if getattr(config, name) % ranks}
     if uneven:
         named = " and ".join(f"{name} ({value})" for name, value in uneven.items())
         raise RecipeError(
             f"tensor ({ranks}) does not divide {named}", place=part_name, fix="choose a tensor that divides all of them"
         )
     group = mesh.get_group()
-    for name in rule.rows:
+    for name in sharding.rows:
         _cut_rows(part, name, mesh)
-    for name in rule.columns:
+    for name in sharding.columns:
         _cut_columns(part, name, mesh)
-    for name in rule.norms:
+    for name in sharding.norms:
         _tie(getattr(part, name), SharedNorm, group)
     if isinstance(part, Experts):
         _tie(part, DividedExperts, group)
-    part.config = config.model_copy(update={name: getattr(config, name) // ranks for name in rule.counts})
-    if rule.enter is not None:
-        rule.enter(part, group)
-    else:
+    part.config = config.model_copy(update={name: getattr(config, name) // ranks for name in sharding.counts})
+    if sharding.enter == "heads":
+        part.to_heads, part.all_heads = partial(enter, group=group), partial(mean, group=group)
+    elif sharding.enter == "input":
         part.register_forward_pre_hook(lambda _, inputs: (enter(inputs[0], group), *inputs[1:]))
 
 
@@ -175,7 +139,7 @@ def _cut_rows(part: nn.Module, name: str, mesh: DeviceMesh) -> None:
     if isinstance(child, LoraLinear):
         _cut_adapters_by_rows(child, mesh, sections or (child.out_features,))
     else:
-        _tie(child, DividedOutputs if isinstance(child, Linear) else DividedNorm, mesh.get_group())
+        _tie(child, ByOutputs if isinstance(child, Linear) else DividedNorm, mesh.get_group())
 
 
 def _cut_columns(part: nn.Module, name: str, mesh: DeviceMesh) -> None:
@@ -190,7 +154,7 @@ def _cut_columns(part: nn.Module, name: str, mesh: DeviceMesh) -> None:
         return
     _check_rounding(child, child.weight, mesh)
     _cut(child, "weight", mesh, axis=1)
-    _tie(child, DividedInputs, mesh.get_group())
+    _tie(child, ByInputs, mesh.get_group())
 
 
 def _cut_adapters_by_rows(layer: LoraLinear, mesh: DeviceMesh, sections: tuple[int, ...]) -> None:
@@ -209,7 +173,7 @@ def _cut_adapters_by_rows(layer: LoraLinear, mesh: DeviceMesh, sections: tuple[i
         _tie(part, SharedA, mesh.get_group())
     if layer.frozen is not None:
         layer.frozen.taken = 0, _own_numbers(sections, mesh)
-    _tie(layer, LoraOutputs, mesh.get_group())
+    _tie(layer, LoraByOutputs, mesh.get_group())
     layer.ranks = mesh.size()
 
 
@@ -222,7 +186,7 @@ def _cut_adapters_by_columns(layer: LoraLinear, mesh: DeviceMesh) -> None:
         _cut(layer, "weight", mesh, axis=1)
     else:
         layer.frozen.taken = 1, _own_numbers((layer.in_features,), mesh)
-    _tie(layer, LoraInputs, mesh.get_group())
+    _tie(layer, LoraByInputs, mesh.get_group())
 
 
 def _own_numbers(sections: tuple[int, ...], mesh: DeviceMesh) -> Tensor:

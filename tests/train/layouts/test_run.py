@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -18,6 +19,7 @@ from ingot.train.layouts.cases import Case, list_cases, make_case
 from ingot.train.layouts.groups import Job, Machine, run_job
 from ingot.train.layouts.run import Verdict, judge, make_reference, prove
 from ingot.train.layouts.staged import STAGED
+from tests.slow import first_fast
 from tests.train.parallel.ranks import run_ranks
 
 TWO_CORES = Machine("cpu", 2)
@@ -66,9 +68,9 @@ def test_a_wrong_number_is_seen() -> None:
     norm = "blocks.0.mixer_norm.gain"
     assert wrong(case, lambda ranks: None).verdict == "equal"
     found = wrong(case, lambda ranks: scale(ranks, "gradients", norm, 1.0001))
-    assert (found.verdict, found.text) == ("different", "gradients by 1.0e-04, allowed 1e-05")
+    assert (found.verdict, found.text) == ("different", "gradients by 1.0e-04, allowed 3e-05")
     assert wrong(case, lambda ranks: scale(ranks, "values", "loss", 1.00001)).verdict == "different"
-    assert wrong(case, lambda ranks: scale(ranks, "weights", norm, 1.00001)).verdict == "different"
+    assert wrong(case, lambda ranks: scale(ranks, "weights", norm, 1.0001)).verdict == "different"
     found = wrong(case, lambda ranks: scale(ranks[:1], "gradients", norm, 1 + 1e-7))
     assert found.text == f"rank 1 has other gradients of {norm} than a rank before it"
     found = wrong(case, lambda ranks: [rank["weights"].pop(norm) for rank in ranks])
@@ -151,11 +153,20 @@ def staged_jobs(store: str, jobs: list[Job]) -> list[Any]:
     return [run_job(job, "cpu") for job in jobs]
 
 
-def test_layouts_over_the_transport_of_a_shared_card(tmp_path: Path) -> None:
+PAIRS = (("data", "tensor"), ("context", "expert"), ("tensor", "expert"), ("pipeline", "data"))
+
+
+@pytest.mark.parametrize(
+    ("size", "kinds"),
+    first_fast([(2, [(kind,) for kind in ("data", "tensor", "context", "ring", "pipeline", "expert")]), (4, PAIRS)]),
+)
+def test_layouts_over_the_transport_of_a_shared_card(
+    size: int, kinds: Sequence[tuple[str, ...]], tmp_path: Path
+) -> None:
     """Here between tensors of the CPU: what a card adds is the copy."""
-    cases = [make_case((kind,), None) for kind in ("data", "tensor", "context", "ring", "pipeline", "expert")]
+    cases = [make_case(each, None) for each in kinds]
     jobs = [Job(f"case{number}", case) for number, case in enumerate(cases)]
-    ranks = run_ranks(2, staged_jobs, tmp_path / "a", str(tmp_path / "b"), jobs)
+    ranks = run_ranks(size, staged_jobs, tmp_path / "a", str(tmp_path / "b"), jobs)
     for number, case in enumerate(cases):
         alone = run_job(make_reference(case), "cpu")
         found = judge(case, [rank[number] for rank in ranks], [alone], "cpu")
