@@ -21,6 +21,8 @@ from typing import Any
 import yaml
 
 from ingot.recipe.problems import Problems
+from ingot.workspace.errors import RecipeError
+from ingot.workspace.outside import spec_in_program
 
 MERGE = "<<"
 MAXIMUM_NODES = 100_000  # a recipe has hundreds; aliases of aliases can make billions
@@ -218,11 +220,15 @@ def dump_yaml(value: Any) -> str:
 
 
 def from_python(value: Any, place: str, problems: Problems) -> Node:
-    """The tree of plain Python values (what `ingot.run(set=…)` is given)."""
+    """The tree of plain Python values (what `ingot.run(set=…)` is given); a function or class is `file.py:Name`."""
     if isinstance(value, PurePath):
         return Node(str(value), place)
+    if callable(value):
+        return Node(_spec(value, place, problems), place)
     if isinstance(value, Mapping):
-        return Node({str(key): from_python(child, place, problems) for key, child in value.items()}, place)
+        return Node(
+            {_key(key, place, problems): from_python(child, place, problems) for key, child in value.items()}, place
+        )
     if isinstance(value, Sequence) and not isinstance(value, str | bytes):
         return Node([from_python(child, place, problems) for child in value], place)
     finite = isinstance(value, float) and math.isfinite(value)
@@ -230,6 +236,19 @@ def from_python(value: Any, place: str, problems: Problems) -> Node:
         return Node(value, place)
     problems.add(f"{_shortened(str(value))} ({type(value).__name__}) cannot be part of a recipe", place=place)
     return Node(None, place)
+
+
+def _key(key: Any, place: str, problems: Problems) -> str:
+    return _spec(key, place, problems) if callable(key) else str(key)
+
+
+def _spec(thing: Any, place: str, problems: Problems) -> str:
+    """The name of a function or class; a problem if nothing could load it by one."""
+    try:
+        return spec_in_program(thing)
+    except RecipeError as error:
+        problems.add(error.problem, place=place, fix=error.fix)
+        return ""
 
 
 def merge(base: Node, over: Node) -> Node:

@@ -151,6 +151,33 @@ def spec_of(thing: Any) -> str:
     return f"{_decode(thing.__module__.removeprefix(prefix))}:{thing.__qualname__}"
 
 
+def spec_in_program(thing: Any) -> str:
+    """The spec of a class or function that a program holds in its hands; a RecipeError if no file has it by that name.
+
+    A program's own file is not run a second time: what it has defined so far is what the spec names.
+    """
+    name, module = getattr(thing, "__qualname__", repr(thing)), getattr(thing, "__module__", "")
+    file = getattr(sys.modules.get(module), "__file__", None)
+    if not name.isidentifier() or file is None or not Path(file).is_file():
+        fix = "define it by `def` or `class` at the top level of a file"
+        raise RecipeError(f"no file has {name} under that name, by which another process could load it", fix=fix)
+    if "." in module:  # of a package, or loaded from a file by this module
+        return spec_of(thing)
+    path = Path(file).resolve()
+    if module == "__main__":
+        main = sys.modules["__main__"]
+        setattr(main, _HASH, file_sha256(path))
+        sys.modules[f"{__name__}.{_encode(path)}"] = main
+    return f"{path}:{name}"
+
+
+def raised_at(error: BaseException, spec: str) -> str:
+    """The line of a spec's file at which an exception passed through it: `file.py:LINE`; the spec if it did not."""
+    path, _, _ = _parts(spec, Path(), None)
+    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
+    return f"{path}:{lines[-1]}" if lines else spec
+
+
 def is_from_outside(thing: type) -> bool:
     """Whether a class is not of this package."""
     package = __name__.partition(".")[0]

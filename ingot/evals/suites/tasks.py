@@ -15,6 +15,7 @@ from pydantic import Field, model_validator
 from ingot.envs.config import TaskName, TasksConfig
 from ingot.envs.environment import Environment
 from ingot.envs.episode import Episode
+from ingot.envs.rewards import OwnRewardName, OwnRewards, check_rewards, short_name
 from ingot.envs.rollout.episode_run import Limits
 from ingot.envs.tools.find import ToolName, find_tools
 from ingot.evals.bases.suite import Measured, Measuring, Subject, Suite, check_top_p
@@ -59,6 +60,9 @@ class Tasks(Suite):
     tools: tuple[ToolName, ...] = Field(
         (), description="tools that are offered beside a task's own: names, or file.py:function"
     )
+    rewards: tuple[OwnRewardName, ...] = Field(
+        (), description="functions of yours that grade finished episodes, file.py:brevity; the mean of each is a metric"
+    )
     temperature: float = Field(0.0, ge=0, description="sampling temperature; 0 is greedy")
     top_p: float = Field(1.0, gt=0, le=1, description="nucleus sampling")
     max_new_tokens: int = Field(96, ge=1, description="tokens of one turn at most")
@@ -73,6 +77,7 @@ class Tasks(Suite):
         if self.temperature == 0 and any(each.samples > 1 for each in self.kinds):
             raise ValueError("several samples per task need a temperature above 0: greedy samples are all the same")
         self.difficulty.check_asked(kinds)
+        check_rewards(self.rewards, [self.difficulty.kind(kind) for kind in kinds])
         check_top_p(self, self.temperature)
         return self
 
@@ -93,11 +98,14 @@ class Tasks(Suite):
             for task in kind.generate(subject.task_seed, count, "test"):
                 plays += [Play(task, kind, limits, self.temperature, self.top_p, tools)] * each.samples
         episodes = yield plays
-        return Measured(task_metrics(episodes, labels), kept_samples(episodes, subject.tokenizer, self.kept_samples))
+        if self.rewards:
+            episodes = OwnRewards(dict.fromkeys(self.rewards, 1.0))(episodes)
+        metrics = task_metrics(episodes, labels, [short_name(spec) for spec in self.rewards])
+        return Measured(metrics, kept_samples(episodes, subject.tokenizer, self.kept_samples))
 
 
-def task_metrics(episodes: Sequence[Episode], labels: Mapping[str, str]) -> list[Metric]:
-    """Accuracy and form per kind and over all; tool calls where tasks have tools; pass@k where there are k samples.
+def task_metrics(episodes: Sequence[Episode], labels: Mapping[str, str], rewards: Sequence[str] = ()) -> list[Metric]:
+    """Accuracy and form per kind and over all; tool calls where tasks have tools; these rewards; pass@k of k samples.
 
     Episodes whose environment failed are no wrong answers: they are left out, and their share is a metric of its own.
     """
@@ -122,6 +130,7 @@ def task_metrics(episodes: Sequence[Episode], labels: Mapping[str, str]) -> list
     callers = [each for each in episodes if "tool_call_success" in each.score.detail]
     if callers:
         metrics.append(_mean("tool_call_success", callers, _called, "Right tool call"))
+    metrics += [_mean(f"reward/{name}", episodes, _reward(name), f"Reward {name}") for name in rewards]
     return metrics + _pass_metrics(episodes)
 
 
@@ -181,6 +190,10 @@ def _correct(episode: Episode) -> float:
 
 def _well_formed(episode: Episode) -> float:
     return float(episode.score.format_ok)
+
+
+def _reward(name: str) -> Callable[[Episode], float]:
+    return lambda episode: episode.score.rewards[name]
 
 
 def _called(episode: Episode) -> float:

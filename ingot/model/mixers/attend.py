@@ -28,11 +28,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, Literal
+from typing import Literal
 
 import torch
-from pydantic import GetCoreSchemaHandler
-from pydantic_core import core_schema
 from torch import Tensor
 
 from ingot.kernels import attend_plain as plain
@@ -50,9 +48,6 @@ from ingot.model.mixers.attend_ring import attend_ring
 from ingot.model.mixers.attend_sdpa import attend_sdpa
 from ingot.model.mixers.attend_varlen import attend_varlen, varlen_allowed
 from ingot.model.mixers.mask import PADDING, Mask
-from ingot.workspace.errors import RecipeError
-from ingot.workspace.kinds import wrong_kind
-from ingot.workspace.outside import is_outside, load_outside, spec_of
 
 Backend = Literal["sdpa", "blocks", "varlen", "flex", "ring", "plain"]
 # the options that each backend understands: one that is set and not listed makes another backend run
@@ -79,25 +74,6 @@ def use_backend(backend: Backend) -> Iterator[None]:
         yield
     finally:
         _forced = before
-
-
-class OutsideBackend:
-    """The annotation of a text that names a function of the user's own; a wrong one is an error as of any kind."""
-
-    @staticmethod
-    def read(name: str) -> str:
-        """The name by which the function is found again, from whatever folder."""
-        try:
-            if not is_outside(name):
-                raise RecipeError(f"{name} is not file.py:function", fix="null chooses the fastest of Ingot's own")
-            found = load_outside(name)
-        except RecipeError as error:
-            raise wrong_kind(error, "") from error
-        return spec_of(found)
-
-    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> core_schema.CoreSchema:
-        """A text, then looked up."""
-        return core_schema.no_info_after_validator_function(self.read, handler(source))
 
 
 def attend(

@@ -29,7 +29,7 @@ from ingot.kernels.write_kv import config_writes_projection, write_kv
 from ingot.model.context import Context
 from ingot.model.linear import Linear
 from ingot.model.matrices import Rows, in_order
-from ingot.model.mixers.attend import OutsideBackend, attend
+from ingot.model.mixers.attend import attend
 from ingot.model.mixers.cache import Cache, CacheShape, TokenCache
 from ingot.model.mixers.dual_chunk import DualChunkConfig, dual_chunk_attention, rotate_keys
 from ingot.model.mixers.mask import mean_keys
@@ -41,8 +41,10 @@ from ingot.model.positions.rope import rotation
 from ingot.model.positions.scaling import LongRopeScaling
 from ingot.model.sharding import Sharding
 from ingot.workspace.config import Config
+from ingot.workspace.functions import FunctionName
 from ingot.workspace.outside import load_outside
 
+OWN_BACKEND = FunctionName("attention backend", "attend(query, key, value, mask, options)")
 NORM_WORDS = {
     "head": "QK-norm per head",
     "full": "QK-norm over all heads",
@@ -100,7 +102,7 @@ class AttentionConfig(MixerConfig):
     dual_chunk: DualChunkConfig | None = Field(
         None, description="inference far beyond the trained length without training; null for plain positions"
     )
-    backend: Annotated[str, OutsideBackend()] | None = Field(
+    backend: Annotated[str, OWN_BACKEND] | None = Field(
         None,
         description="what computes whole sequences, without a cache: file.py:function of yours; null: the fastest that fits",
     )

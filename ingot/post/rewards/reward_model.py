@@ -78,6 +78,18 @@ def find_judge(inputs: Mapping[str, Path], policy: Transformer, config: Training
     return partial(model.judge, weight=weight)
 
 
+def chained(*judges: Judge | None) -> Judge | None:
+    """All of these, each on what the one before leaves; None if there is none."""
+    asked = [each for each in judges if each is not None]
+
+    def judge(episodes: list[Episode], between: Between) -> list[Episode]:
+        for each in asked:
+            episodes = each(episodes, between)
+        return episodes
+
+    return judge if asked else None
+
+
 def _written(episode: Episode) -> list[int]:
     """The last context of an episode, up to what the policy wrote last."""
     segment = episode.segments[-1]

@@ -8,6 +8,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
+from ingot.envs.rewards import RewardWeights, check_rewards
 from ingot.post.algorithm import RL, RlAlgorithm
 from ingot.post.conflicts import conflicts
 from ingot.post.rl.async_config import AsynchronousConfig
@@ -52,6 +53,11 @@ class RlConfig(SamplingConfig):
 
     group: int = Field(
         8, gt=0, description="samples of each task; 1 for algorithms that do not compare them (ppo, reinforce_pp)"
+    )
+    rewards: RewardWeights = Field(
+        {},
+        description="functions of yours that grade finished episodes: [file.py:brevity], or with weights {file.py:brevity: "
+        "0.2}. What they give, times their weights, is added to what the task gives (its own weight: {task: 0})",
     )
     reward_model_weight: float = Field(
         1.0, description="with an input reward_model: what it gives, times this, is added to the reward of the task"
@@ -161,6 +167,11 @@ class RlConfig(SamplingConfig):
         named = [*kept] if self.template is None or is_jinja(self.template) else [*kept, self.template]
         files = {name: fingerprint(Path(name)) for name in named if Path(name).is_file()}
         return super().outside() | files | ({} if self.canary is None else self.canary.outside())
+
+    @model_validator(mode="after")
+    def _rewards_have_names_of_their_own(self) -> RlConfig:
+        check_rewards(self.rewards, [self.tasks.kind(name) for name in self.tasks.weights])
+        return self
 
     @model_validator(mode="after")
     def _as_its_algorithm_has_it(self) -> RlConfig:

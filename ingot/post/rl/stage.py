@@ -12,7 +12,8 @@ from ingot.checkpoints.checkpoint import open_model
 from ingot.checkpoints.heads import with_head
 from ingot.checkpoints.stored_model import StoredModel
 from ingot.envs.mix import TaskMix
-from ingot.post.rewards.reward_model import find_judge
+from ingot.envs.rewards import OwnRewards
+from ingot.post.rewards.reward_model import chained, find_judge
 from ingot.post.rl.checks.ratio_one import describe_ratio
 from ingot.post.rl.checks.reward_fall import find_fall
 from ingot.post.rl.checks.watch import Watch
@@ -52,7 +53,10 @@ class Rl(PostStage[RlConfig]):
         if line := describe_ratio(config):
             self.folder.progress.say(line)
         self.check_lengths()
-        judge = find_judge(self.inputs, self.model, config, config.reward_model_weight)
+        judge = chained(
+            OwnRewards(config.rewards) if config.rewards else None,
+            find_judge(self.inputs, self.model, config, config.reward_model_weight),
+        )
         if config.asynchronous is None:
             dtype = stored_dtype(choose_sampling_precision(config.sampling_precision, choose_device(config.device)))
             whole = processes.whole(self.model, self.inputs["checkpoint"], self.change, dtype)

@@ -97,10 +97,14 @@ def describe(episodes: Sequence[Episode]) -> dict[str, float]:
     count = len(known)
     failed = Counter(each.score.failed or "environment" for each in episodes if each.failed)
     lengths: dict[str, list[int]] = {}
+    parts: dict[str, list[float]] = {}
     for each in known:
+        for name, value in each.score.rewards.items():
+            parts.setdefault(f"reward/{name}", []).append(value)
         lengths.setdefault("right" if each.score.correct else "wrong", []).append(each.sampled_count)
     return {
         "reward": sum(each.score.reward for each in known) / count,
+        **{name: sum(values) / len(values) for name, values in sorted(parts.items())},
         "correct_share": sum(each.score.correct for each in known) / count,
         "format_share": sum(each.score.format_ok for each in known) / count,
         "response_length": sum(each.sampled_count for each in known) / count,
