@@ -55,7 +55,7 @@ def test_the_reward_of_a_judge_rises_though_it_dies_in_between(
 ) -> None:
     """The run goes on with what was judged, and no reward is made up for the rest; the rule keeps long answers from the judge."""
     script = Script()
-    monkeypatch.setattr(sys.modules[TASKS.find(SPEC).__module__], "connect", lambda url, model: script)
+    monkeypatch.setattr(sys.modules[TASKS.find(SPEC).__module__], "connect", lambda judge: script)
     tasks = TaskMixConfig.model_validate({"weights": {SPEC: 1}, SPEC: {"longest": SHORT}})
     config = RlConfig.model_validate(
         {

@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Literal
 
 from ingot.envs.rows import need
-from ingot.envs.verifiers.judges.judge import SYSTEM, Judge, Request, ask_judge
+from ingot.envs.verifiers.judges.judge import Judge, Request, ask_judge
 from ingot.envs.verifiers.judges.quote import draw_code, quote
 from ingot.evals.bases.generations import Grade, Graded, Item, score_metrics, text_ids, trouble_metrics
 from ingot.evals.bases.judged import JudgedSuite
@@ -23,7 +23,6 @@ from ingot.evals.bases.suite import Subject
 from ingot.evals.engine.request import Question
 from ingot.evals.scores.scores import Metric, metric_of_units
 from ingot.evals.scores.statistics import Estimate
-from ingot.tokens.chat import Message
 
 Letter = Literal["A", "B", "C"]
 TASK = """Compare the ANSWER with the REFERENCE, which is right, and grade it:
@@ -80,7 +79,7 @@ def grading(question: str, answer: str, reference: str, code: str) -> Request[Le
     def read(reply: Mapping[str, Any]) -> Letter | None:
         return reply[name] if set(reply) == {name} and reply[name] in ("A", "B", "C") else None
 
-    return Request([Message("system", SYSTEM), Message("user", text)], schema, read)
+    return Request(text, read, schema)
 
 
 def f1(shares: Sequence[tuple[float, float]]) -> Estimate:

@@ -424,7 +424,7 @@ def test_each_try_asks_anew() -> None:
     judge = says("no", "no", '{"ok": 1}')
 
     def request() -> Request[int]:
-        return Request([Message("user", f"prompt {next(prompts)}")], {}, lambda reply: reply.get("ok"))
+        return Request(f"prompt {next(prompts)}", lambda reply: reply.get("ok"), {})
 
     assert ask_judge(judge, request) == 1
-    assert judge.asked == ["prompt 0", "prompt 1", "prompt 2"]
+    assert [each.rpartition("\n\n")[2] for each in judge.asked] == ["prompt 0", "prompt 1", "prompt 2"]

@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
-from ingot.envs.verifiers.judges.judge import SYSTEM, TRIES, Judge, Request, ask_judge
+from ingot.envs.verifiers.judges.judge import TRIES, Judge, Request, ask_judge
 from ingot.envs.verifiers.judges.quote import draw_code, quote
-from ingot.tokens.chat import Message
 
 Better = Literal["A", "B", "tie"]
 CRITERION = "Which answer is more correct, and then more helpful? Length by itself is no merit."
@@ -61,4 +60,4 @@ def comparison(
     def read(reply: Mapping[str, Any]) -> Better | None:
         return reply[name] if set(reply) == {name} and reply[name] in ("A", "B", "tie") else None
 
-    return Request([Message("system", SYSTEM), Message("user", text)], schema, read)
+    return Request(text, read, schema)

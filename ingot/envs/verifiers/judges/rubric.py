@@ -12,9 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ingot.envs.verifiers.judges.judge import SYSTEM, TRIES, Judge, Request, ask_judge
+from ingot.envs.verifiers.judges.judge import TRIES, Judge, Request, ask_judge
 from ingot.envs.verifiers.judges.quote import draw_code, quote
-from ingot.tokens.chat import Message
 from ingot.workspace.errors import DataError
 
 
@@ -91,8 +90,7 @@ class Rubric:
                 f"number for each of the {len(self.points)} criteria: {{{form}}}",
             ]
         )
-        messages = [Message("system", SYSTEM), Message("user", text)]
-        return Request(messages, self._schema(names), lambda reply: self._read(reply, names))
+        return Request(text, lambda reply: self._read(reply, names), self._schema(names))
 
     def _schema(self, names: Sequence[str]) -> dict[str, Any]:
         scores = {
