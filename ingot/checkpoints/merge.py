@@ -127,7 +127,7 @@ def check_models(models: Sequence[StoredModel], config: MergeConfig, base: Store
         raise RecipeError(f"{config.method} merges {wanted} models, given {len(models)}", place="merge")
     if config.weights and len(config.weights) != len(models):
         raise RecipeError(f"{len(config.weights)} weights for {len(models)} models", place="merge")
-    if (base is None) != (config.method in WITHOUT_BASE):
+    if not config.is_own and (base is None) != (config.method in WITHOUT_BASE):
         problem = "takes no base" if base is not None else "adds differences from a base, and none is given"
         fix = "name it in `base` (--base)" if base is None else "leave `base` out"
         raise RecipeError(f"{config.method} {problem}", place="merge", fix=fix)

@@ -1,17 +1,23 @@
-"""Options of merging checkpoints (merge_methods.py)."""
+"""Options of merging checkpoints (merge_methods.py).
+
+A method of the user's own is a function of one tensor of every model, `method: file.py:median`:
+
+    def median(tensors, weights, base):     # a list of tensors in float32; one weight for each; None, or the base's tensor
+        return torch.stack(tensors).median(0).values
+"""
 
 from __future__ import annotations
 
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
 from ingot.workspace.config import Config
+from ingot.workspace.functions import FunctionName
 
-Method = Literal["linear", "slerp", "task_arithmetic", "ties", "dare_linear", "dare_ties"]
-OF_TWO: tuple[Method, ...] = ("slerp",)
-WITHOUT_BASE: tuple[Method, ...] = ("linear", "slerp")
-USES: dict[Method, frozenset[str]] = {
+OF_TWO = ("slerp",)
+WITHOUT_BASE = ("linear", "slerp")
+USES = {
     "linear": frozenset({"weights", "normalise"}),
     "slerp": frozenset({"t"}),
     "task_arithmetic": frozenset({"weights", "base", "normalise", "scale"}),
@@ -20,15 +26,18 @@ USES: dict[Method, frozenset[str]] = {
     "dare_ties": frozenset({"weights", "base", "normalise", "scale", "density", "rescale"}),
 }
 """The options of each method; the others say which models are merged."""
+OWN = frozenset({"weights", "base"})
+"""Those of a method of the user's own, which may do without them."""
+METHOD = FunctionName("merge method", "median(tensors, weights, base)", tuple(USES))
 
 
 class MergeConfig(Config):
     """How several checkpoints of one architecture become one."""
 
-    method: Method = Field(
+    method: Annotated[str, METHOD] = Field(
         "linear",
         description="linear: mean; slerp: on the arc between two; the others add differences from a base: task_arithmetic as "
-        "they are, ties the largest of them where signs agree, dare_* random ones",
+        "they are, ties the largest of them where signs agree, dare_* random ones; or a function of yours, file.py:median",
     )
     weights: tuple[float, ...] = Field((), description="of the models in their order; none: all are 1")
     base: str | None = Field(
@@ -55,12 +64,17 @@ class MergeConfig(Config):
         if self.method in OF_TWO and self.weights:
             raise ValueError("weights: slerp goes from the first model to the second by t")
         of_methods = frozenset[str]().union(*USES.values())
-        for name in sorted(of_methods - USES[self.method]):
+        for name in sorted(of_methods - USES.get(self.method, OWN)):
             those = " and ".join(method for method, uses in USES.items() if name in uses)
             self.refuse(name, because=f"{self.method} does not use it, {those} do")
         if self.method == "linear" and self.weights and sum(self.weights) == 0 and self.normalised:
             raise ValueError("weights: their sum is 0, and a mean divides by it")
         return self
+
+    @property
+    def is_own(self) -> bool:
+        """Whether the method is a function of the user's."""
+        return self.method not in USES
 
     @property
     def normalised(self) -> bool:

@@ -9,7 +9,8 @@
                           arXiv 2311.03099
 
 What is sparse, signed and divided by what follows mergekit 0.1.5, with which the results are equal; the paper's 1/density is an
-option. A method reads one model's tensor at a time, so its memory does not depend on how many models there are.
+option. A method reads one model's tensor at a time, so its memory does not depend on how many models there are; a function of
+the user's own is given the tensor of all models together.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from ingot.checkpoints.merge_config import MergeConfig
+from ingot.checkpoints.merge_config import METHOD, MergeConfig
+from ingot.workspace.errors import CheckFailed
 
 PARALLEL = 0.9995  # a cosine beyond which the arc is taken for a line
 TINY_NORM = 1e-8
@@ -33,12 +35,25 @@ def merge_tensor(
     config: MergeConfig, read: Read, weights: Sequence[float], base: Tensor | None, generators: Generators
 ) -> Tensor:
     """The merged tensor; `base` is that of the model from which differences are taken."""
+    if config.is_own:
+        return _by_own(config.method, [read(model) for model in range(len(weights))], weights, base)
     if config.method == "linear":
         return linear(read, weights, normalised=config.normalised)
     if config.method == "slerp":
         return slerp(config.t, read(0), read(1))
     assert base is not None
     return base + combine(config, read, weights, base, generators) * config.scale
+
+
+def _by_own(method: str, tensors: list[Tensor], weights: Sequence[float], base: Tensor | None) -> Tensor:
+    """What a function of the user's makes of the tensors of all models, which are in memory together."""
+    shape = tensors[0].shape
+    merged = METHOD.find(method)(tensors, tuple(weights), base)
+    if not isinstance(merged, Tensor) or merged.shape != shape:
+        given = f"shape {tuple(merged.shape)}" if isinstance(merged, Tensor) else type(merged).__name__
+        problem = f"it made {given} of tensors of shape {tuple(shape)}"
+        raise CheckFailed(problem, place=method, fix="return one tensor of the shape of each that it is given")
+    return merged.float()
 
 
 def linear(read: Read, weights: Sequence[float], *, normalised: bool) -> Tensor:

@@ -18,7 +18,9 @@ def merge_command(
     method: Annotated[
         str,
         typer.Option(
-            "--method", metavar="NAME", help="linear, slerp, task_arithmetic, ties, dare_linear or dare_ties."
+            "--method",
+            metavar="NAME",
+            help="linear, slerp, task_arithmetic, ties, dare_linear, dare_ties, or a function of yours, file.py:median.",
         ),
     ] = "linear",
     weight: Annotated[
