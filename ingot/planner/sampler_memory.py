@@ -122,7 +122,7 @@ def _asynchronous_memory(
     device: int | None,
 ) -> SamplerMemory:
     width, reference = _sampling_width(config, device), _reference(config, weights, processes)
-    if options.ray is not None:  # samplers are elsewhere
+    if options.transport.elsewhere:  # samplers are elsewhere
         return SamplerMemory(copy_bytes(model, config, width) if device is None else 0, reference)
     copies = (options.samplers + 2) * copy_bytes(model, config, width)
     if options.tensor > 1 and device is not None:  # a part of each sampler; the slots are in the host's memory

@@ -71,14 +71,14 @@ def test_asynchronous_rl_by_hand() -> None:
     assert sampler_memory(llama(), divided) == sampler_memory(llama(), config), "it is one machine's memory"
     quarters = sampler_memory(llama(), divided, device=80 * GIB)
     assert quarters.sampler == LLAMA_BYTES // 4, "two copies in bfloat16, on four devices each; slots are the host's"
-    elsewhere = RlConfig.model_validate(SAMPLES | {"asynchronous": {"samplers": 2, "ray": {}}})
+    elsewhere = RlConfig.model_validate(SAMPLES | {"asynchronous": {"samplers": 2, "transport": "ray"}})
     assert sampler_memory(llama(), elsewhere) == SamplerMemory(LLAMA_BYTES), "the weights on their way"
     assert sampler_memory(llama(), elsewhere, device=80 * GIB) == NOTHING
 
 
 def test_a_divided_learner_by_hand() -> None:
     """Eight processes divide the model and the reference, two copies of four parts each; nothing is whole but in the samplers."""
-    elsewhere: dict[str, Any] = {"asynchronous": {"samplers": 2, "ray": {}}}
+    elsewhere: dict[str, Any] = {"asynchronous": {"samplers": 2, "transport": "ray"}}
     referred = elsewhere | {"algorithm": {"algorithm": "grpo", "reference_weight": 0.1}}
     replaced = elsewhere | {"algorithm": {"algorithm": "grpo", "reference_weight": 0.1, "reference_every": 5}}
 

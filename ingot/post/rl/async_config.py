@@ -1,30 +1,15 @@
-"""Hold the options of asynchronous RL: samplers in processes of their own, on this machine or in a Ray cluster."""
+"""Hold the options of asynchronous RL: samplers in processes of their own, on this machine, in a Ray cluster or elsewhere."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 from pydantic import Field, model_validator
 
+from ingot.post.samplers.kinds import TRANSPORTS, LocalTransportConfig, TransportConfig
 from ingot.workspace.config import Config
-
-
-class RaySamplersConfig(Config):
-    """Samplers as actors of a Ray cluster (`pip install -e ".[ray]"`)."""
-
-    address: str = Field(
-        "auto", description="of the cluster: `auto`, HOST:PORT, or `local`, which starts one on this machine"
-    )
-    cpus: int = Field(
-        1, gt=0, description="processors that each sampler asks of the cluster; it samples with as many threads"
-    )
-    gpus: float | None = Field(
-        None,
-        ge=0,
-        description="GPUs that each sampler asks of the cluster, or a fraction of one; 0: it samples on a CPU; null: `tensor` if "
-        "the learner has one",
-    )
+from ingot.workspace.outside import digests, without_paths
 
 
 class AsynchronousConfig(Config):
@@ -33,8 +18,9 @@ class AsynchronousConfig(Config):
     moved: ClassVar[Mapping[str, str]] = {
         "slots": "slots: ... of the stage",
         "precision": "sampling_precision: ... of the stage",
+        "ray": "transport: {kind: ray, ...}",
     }
-    how: ClassVar[frozenset[str]] = frozenset({"samplers", "tensor", "silence_seconds", "ray"})
+    how: ClassVar[frozenset[str]] = frozenset({"samplers", "tensor", "silence_seconds", "transport"})
     staleness: int = Field(
         4,
         gt=0,
@@ -51,18 +37,20 @@ class AsynchronousConfig(Config):
     silence_seconds: float = Field(
         300.0,
         gt=0,
-        description="a sampler that gave no sign of life for so long is killed and started again; with `ray`, also how long the "
-        "cluster may take to find a node for it",
+        description="a sampler that gave no sign of life for so long is killed and started again; with a `ray` transport, also "
+        "how long the cluster may take to find a node for it",
     )
-    ray: RaySamplersConfig | None = Field(
-        None, description="samplers as actors of a Ray cluster; null: processes of this machine"
+    transport: Annotated[TransportConfig, TRANSPORTS] = Field(
+        LocalTransportConfig(),
+        description="where samplers run: local (processes of this machine), ray (actors of a cluster), or a class of yours, "
+        "file.py:Name",
     )
 
     @model_validator(mode="after")
-    def _has_gpus(self) -> AsynchronousConfig:
-        gpus = None if self.ray is None else self.ray.gpus
-        if self.tensor > 1 and gpus and gpus != self.tensor:
-            raise ValueError(
-                f"ray.gpus: a sampler over {self.tensor} devices asks for {self.tensor} GPUs, not {gpus:g}"
-            )
+    def _spans_devices(self) -> AsynchronousConfig:
+        self.transport.check(self.tensor)
         return self
+
+    def outside(self) -> dict[str, str]:
+        """The file of a transport of the user's own: where samplers run is no part of the work, but what that file does is."""
+        return without_paths(digests(self.transport.model_dump(mode="json")))

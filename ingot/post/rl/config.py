@@ -162,11 +162,12 @@ class RlConfig(SamplingConfig):
         return self.longer_from[max(begun)] if begun else self.max_new_tokens
 
     def outside(self) -> dict[str, str]:
-        """The files of its tasks, of kept conversations, and of its template."""
+        """The files of its tasks, of kept conversations, of its template, and of a transport."""
         kept = () if self.ptx is None else self.ptx.files
         named = [*kept] if self.template is None or is_jinja(self.template) else [*kept, self.template]
         files = {name: fingerprint(Path(name)) for name in named if Path(name).is_file()}
-        return super().outside() | files | ({} if self.canary is None else self.canary.outside())
+        within = [each for each in (self.canary, self.asynchronous) if each is not None]
+        return super().outside() | files | {name: found for each in within for name, found in each.outside().items()}
 
     @model_validator(mode="after")
     def _rewards_have_names_of_their_own(self) -> RlConfig:

@@ -78,7 +78,7 @@ class ActorWorker(Worker):
             raise CheckFailed(
                 f"no node of the Ray cluster took a sampler within {silence:g} seconds: it asks for {asked}; free are "
                 + ", ".join(f"{name} {amount:g}" for name, amount in free.items()),
-                place="asynchronous.ray",
+                place="asynchronous.transport",
                 fix="start more nodes, or lower asynchronous.samplers; the run goes on from its last checkpoint",
             )
         return super().overdue(silence)

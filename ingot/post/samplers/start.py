@@ -1,4 +1,4 @@
-"""Starts the samplers of a stage: what they must know, and which transport reaches them."""
+"""Starts the samplers of a stage: gathers what they must know, and opens the transport that reaches them."""
 
 from __future__ import annotations
 
@@ -10,9 +10,8 @@ from ingot.model.transformer import Transformer
 from ingot.post.policy import chat_tokenizer
 from ingot.post.processes import Processes
 from ingot.post.rl.config import RlConfig
+from ingot.post.samplers.kinds import FleetConfig
 from ingot.post.samplers.listed import ListedTasks
-from ingot.post.samplers.local import LocalTransport
-from ingot.post.samplers.ray_transport import RayTransport
 from ingot.post.samplers.transport import Transport
 from ingot.post.samplers.worker import SamplerConfig
 from ingot.train.device import choose_device, choose_sampling_precision
@@ -27,7 +26,7 @@ def make_transport(
     dropped: Collection[str] = (),
     listed: ListedTasks | None = None,
 ) -> Transport:
-    """Samplers of this model: processes of this machine, or actors of a Ray cluster. They start with the first weights."""
+    """Samplers of this model, by the transport that the stage names. They start with the first weights."""
     options = config.asynchronous
     assert options is not None
     check_tensor(model.config, options.tensor, "asynchronous.tensor")
@@ -52,9 +51,5 @@ def make_transport(
         length=config.sequence_length,
         episode_seconds=config.episode_seconds,
     )
-    silence, ray = options.silence_seconds, options.ray
-    if ray is not None:
-        gpus = float(options.tensor * (device.type == "cuda")) if ray.gpus is None else ray.gpus
-        return RayTransport(sampler, options.samplers, silence, ray.address, ray.cpus, gpus)
     first = processes.here  # the GPU after those that the learner has of this machine's
-    return LocalTransport(sampler, options.samplers, device, silence, first)
+    return options.transport.open(FleetConfig(sampler, options.samplers, options.silence_seconds, device, first))

@@ -150,7 +150,7 @@ def test_the_temperature_falls_while_samplers_go_on(
 
 def test_where_samplers_are_is_no_part_of_the_work() -> None:
     """A run goes on with other samplers, on other machines, in the same folder; another bound is other work."""
-    elsewhere = {"staleness": 2, "samplers": 7, "silence_seconds": 9.0, "ray": {"cpus": 2}}
+    elsewhere = {"staleness": 2, "samplers": 7, "silence_seconds": 9.0, "transport": {"kind": "ray", "cpus": 2}}
     assert make_config(asynchronous=elsewhere).work() == make_config().work()
     assert make_config(asynchronous={"staleness": 3}).work() != make_config().work()
     assert make_config(asynchronous=None).work() != make_config().work()

@@ -38,7 +38,7 @@ def cluster() -> Iterator[Any]:
 
 
 def on_ray(cluster: Any, **options: Any) -> dict[str, Any]:
-    return {"staleness": 2, "samplers": 2, "ray": {"address": cluster.address}, **options}
+    return {"staleness": 2, "samplers": 2, "transport": {"kind": "ray", "address": cluster.address}, **options}
 
 
 def nodes_of(transport: RayTransport) -> list[str]:

@@ -94,7 +94,7 @@ def test_the_option(tokenizer: Tokenizer, make_folder: Callable[[str], StageFold
     with pytest.raises(RecipeError, match=r"tensor \(3\) does not divide heads \(4\)"):
         RlSource(tiny_model(tokenizer), make_config(asynchronous={"tensor": 3}), make_folder("rl"))
     with pytest.raises(ValueError, match="a sampler over 2 devices asks for 2 GPUs, not 1"):
-        AsynchronousConfig.model_validate({"tensor": 2, "ray": {"gpus": 1}})
+        AsynchronousConfig.model_validate({"tensor": 2, "transport": {"kind": "ray", "gpus": 1}})
 
 
 @pytest.mark.slow
