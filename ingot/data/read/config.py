@@ -15,8 +15,10 @@ from typing import Annotated, Any, Literal
 from pydantic import Discriminator, Field, Tag, field_validator, model_validator
 
 from ingot.workspace.config import Config
+from ingot.workspace.functions import FunctionName
 
-Format = Literal["warc", "html", "jsonl", "csv", "tsv", "parquet", "arrow", "text", "mediawiki"]
+FORMATS = ("warc", "html", "jsonl", "csv", "tsv", "parquet", "arrow", "text", "mediawiki")
+OWN_FORMAT = FunctionName("file format", "read(file, path)", FORMATS)
 ColumnType = Literal["string", "integer", "number", "boolean"]
 
 BASE_COLUMNS = ("id", "text", "source", "kind", "path", "url", "date", "mime", "title")
@@ -103,8 +105,10 @@ class FilesSource(RowsSource):
         description="path, glob or folder, or a list of them, relative to the working directory; or URLs that fsspec opens"
     )
     name: str = Field(default="files", description="the `source` column of its documents")
-    format: Format | None = Field(
-        default=None, description="how all of them are read; by default what a name ends in decides"
+    format: Annotated[str, OWN_FORMAT] | None = Field(
+        default=None,
+        description=f"how all of them are read: {', '.join(FORMATS)}, or a function of yours, file.py:read; by default what a "
+        "name ends in decides",
     )
     cut_at: int | None = Field(
         default=None,

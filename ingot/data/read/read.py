@@ -21,6 +21,7 @@ from ingot.data.read.delimited import read_table
 from ingot.data.read.document import Document, cut, tables
 from ingot.data.read.jsonl import read_jsonl
 from ingot.data.read.mediawiki import read_mediawiki
+from ingot.data.read.own import read_own
 from ingot.data.read.parquet import read_arrow, read_parquet
 from ingot.data.read.plain import read_code, read_html, read_text
 from ingot.data.read.problem import Problems, Unreadable
@@ -56,7 +57,7 @@ def read_split(split: Split, source: SourceConfig, problems: Problems) -> Iterat
 def found_in(split: Split, source: SourceConfig, problems: Problems) -> Iterator[Any]:
     """What the readers of the pieces give: documents, or whole tables of them."""
     for piece in split.pieces:
-        found = READERS[piece.format](piece, source, problems)
+        found = READERS.get(piece.format, read_own)(piece, source, problems)
         try:
             yield from found if piece.limit is None else limited(found, piece, problems)
         except Unreadable as error:

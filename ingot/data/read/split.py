@@ -12,6 +12,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from ingot.workspace.outside import is_outside, outside_sha256, without_paths
+
 
 @dataclass(frozen=True, slots=True)
 class Piece:
@@ -19,7 +21,7 @@ class Piece:
 
     path: str
     identity: str  # NAME:RELATIVE/PATH: what ids made here begin with, the same on every machine
-    format: str
+    format: str  # one of READERS (read.py), or file.py:read
     size: int  # bytes of text to expect: an estimate for compressed files
     start: int = 0
     end: int = -1
@@ -34,7 +36,9 @@ class Piece:
 
     def content(self, fingerprint: str) -> list[Any]:
         """Everything that decides which documents the piece gives, but for the path."""
-        return [fingerprint, self.identity, self.format, self.start, self.end, self.limit, self.docstrings, self.whole]
+        own = [outside_sha256(self.format)] if is_outside(self.format) else []
+        form = without_paths(self.format)
+        return [fingerprint, self.identity, form, *own, self.start, self.end, self.limit, self.docstrings, self.whole]
 
 
 @dataclass(frozen=True, slots=True)
