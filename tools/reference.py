@@ -22,6 +22,7 @@ from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 from ingot.recipe.stages import STAGES
+from ingot.workspace.functions import FunctionName
 from ingot.workspace.kinds import Kind, Kinds, KindsByName
 from ingot.workspace.stage import Stage
 
@@ -147,7 +148,7 @@ def table(config: type[BaseModel], link: Link) -> str:
 
 def whole_type(field: FieldInfo) -> object:
     """The type of a field with the table of kinds that pydantic keeps beside it."""
-    tables = [each for each in field.metadata if isinstance(each, Kinds)]
+    tables = [each for each in field.metadata if isinstance(each, Kinds | FunctionName)]
     return typing.Annotated[field.annotation, tables[0]] if tables else field.annotation
 
 
@@ -176,6 +177,9 @@ def type_name(annotation: object, link: Link) -> str:
         return link(annotation)
     origin, arguments = typing.get_origin(annotation), typing.get_args(annotation)
     if origin is typing.Annotated:
+        functions = [each for each in arguments[1:] if isinstance(each, FunctionName)]
+        if functions:
+            return " or ".join([*(f"`{name}`" for name in functions[0].builtin), "`file.py:function`"])
         kinds = [kind for table in arguments[1:] if isinstance(table, Kinds) for kind in table.builtin().values()]
         return " or ".join([*map(link, kinds), "`file.py:Name`"]) if kinds else type_name(arguments[0], link)
     if origin is typing.Literal:

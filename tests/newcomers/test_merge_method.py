@@ -81,7 +81,7 @@ def test_it_is_given_weights_and_a_base(recipe: Path) -> None:
         ("slrp", "soup.method: there is no merge method slrp\n  fix: did you mean slerp?"),
         ("average_of_all", "soup.method: there is no merge method average_of_all\n  fix: write file.py:function"),
         ("pathlib:Path", "is not a function, which a merge method is"),
-        ("median.py:median, density: 0.5", "density: "),
+        ("median.py:median, density: 0.4", "density: "),
     ],
 )
 def test_errors_say_where_and_what_to_do(recipe: Path, new: str, said: str) -> None:
