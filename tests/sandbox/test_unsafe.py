@@ -7,9 +7,8 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from ingot.cli.tools import choose_tools
-from ingot.data.synthesize.config import ProblemsTask
-from ingot.data.synthesize.problems import check_problem, run_program
 from ingot.data.synthesize.sample import Passage, Request
+from ingot.data.synthesize.tasks.problems import ProblemsTask, run_program
 from ingot.envs.tools.python import python_tool
 from ingot.envs.tools.tool import call_tool
 from ingot.envs.verifiers.code.tests import Asserts, Call, Calls
@@ -76,8 +75,8 @@ def test_a_recipe_says_so_for_problems() -> None:
     passage = Passage("1", 0, 4, "text")
     request = Request("problems", passage, "prompt")
     with pytest.raises(IngotError, match="unsafe: true"):
-        check_problem(ProblemsTask(), request, answer)
-    assert "prints 42" in check_problem(ProblemsTask(unsafe=True), request, answer)
+        ProblemsTask().check(request, answer)
+    assert "prints 42" in ProblemsTask(unsafe=True).check(request, answer)
 
 
 def test_a_session_without_isolation_is_interrupted_too() -> None:

@@ -11,26 +11,16 @@ from __future__ import annotations
 import json
 import shutil
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
-from hashlib import blake2b
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from ingot.data.synthesize import aggregate, problems, rewrite
-from ingot.data.synthesize.config import (
-    CountTask,
-    DocumentsConfig,
-    NotesTask,
-    PassageTask,
-    ProblemsTask,
-    RephraseTask,
-    SynthesisTask,
-    TranslateTask,
-    VignettesTask,
-)
+from ingot.data.synthesize.config import DocumentsConfig
 from ingot.data.synthesize.sample import Passage, Refused, Request, Sample, passages
+from ingot.data.synthesize.task import SynthesisTask
 from ingot.data.synthesize.writer import Prompt, Settings, Writer
 from ingot.workspace.errors import ArtifactError, DataError
 from ingot.workspace.files import atomic_folder
@@ -59,26 +49,27 @@ def synthesize(
     folder.progress.start(len(config.tasks), unit="task")
     with Answers(folder.path / "answers.jsonl") as answers, (folder.path / "rejected.jsonl").open("w") as rejected:
         for number, task in enumerate(config.tasks):
-            tally = tallies.setdefault(task.task, Tally())
-            check = checker(task)
+            tally = tallies.setdefault(task.short_name, Tally())
             limit = task.max_samples
-            requests = requests_of(task, documents)
+            requests = task.requests(partial(sections, task, documents))
             while (limit is None or tally.accepted < limit) and (window := list(islice(requests, WINDOW))):
                 folder.stop.check()
                 tally.requests += len(window)
-                for request, answer in answers.of(window, writer, settings, folder.seed):
+                for request, answer in answers.of(task, window, writer, settings, folder.seed):
                     if limit is not None and tally.accepted == limit:
                         break
                     try:
-                        text = check(request, answer)
+                        text = checked(task, request, answer)
                     except Refused as reason:
                         tally.refused[str(reason)] += 1
-                        row = {"task": task.task, "passage": request.passage.id, "reason": str(reason)}
+                        row = {"task": task.short_name, "passage": request.passage.id, "reason": str(reason)}
                         rejected.write(json.dumps({**row, "answer": (answer or "")[:SHOWN_CHARACTERS]}) + "\n")
                     else:
-                        samples.append(made(request, text, writer))
+                        samples.append(made(task, request, text, writer))
                         tally.accepted += 1
-                folder.progress.advance(number, task=task.task, samples=tally.accepted, refused=tally.refused.total())
+                folder.progress.advance(
+                    number, task=task.short_name, samples=tally.accepted, refused=tally.refused.total()
+                )
             folder.progress.advance(number + 1)
     if not samples:
         raise DataError(
@@ -94,63 +85,11 @@ def synthesize(
     }
 
 
-def requests_of(task: SynthesisTask, documents: Path) -> Iterator[Request]:
-    """The requests of a task, in the order of the documents."""
-    if isinstance(task, CountTask | VignettesTask):
-        frequencies = aggregate.Frequencies()
-        for section in sections(task, documents):
-            frequencies.add([section.text])
-        ask = aggregate.count if isinstance(task, CountTask) else aggregate.vignettes
-        for section in sections(task, documents):
-            yield from ask(task, section, frequencies)  # type: ignore[arg-type]
-        return
-    number = 0
-    for passage in sections(task, documents):
-        if chosen(passage.id, task.share):
-            yield from PASSAGE_TASKS[type(task)](task, passage, number)
-            number += 1
-
-
-PASSAGE_TASKS: dict[type[PassageTask], Callable[[Any, Passage, int], list[Request]]] = {
-    RephraseTask: rewrite.rephrase,
-    NotesTask: rewrite.notes,
-    TranslateTask: rewrite.translate,
-    ProblemsTask: problems.problems,
-}
-
-
-def checker(task: SynthesisTask) -> Callable[[Request, str | None], str]:
-    """What turns an answer into a document, or refuses it."""
-    match task:
-        case CountTask():
-            return lambda request, _: aggregate.check_count(request)
-        case VignettesTask():
-            return lambda request, answer: aggregate.check_vignettes(task, request, given(answer))
-        case RephraseTask():
-            return lambda request, answer: rewrite.check_rephrased(task, request, given(answer))
-        case NotesTask():
-            return lambda request, answer: rewrite.check_notes(task, request, given(answer))
-        case TranslateTask():
-            language_of = None if task.code is None else language_namer()
-            return lambda request, answer: rewrite.check_translated(task, request, given(answer), language_of)
-        case ProblemsTask():
-            return lambda request, answer: problems.check_problem(task, request, given(answer))
-
-
-def given(answer: str | None) -> str:
-    """The answer, if there is one."""
-    if answer is None:
+def checked(task: SynthesisTask, request: Request, answer: str | None) -> str:
+    """The document that an answer becomes; raises `Refused`."""
+    if answer is None and task.asks:
         raise Refused("no answer")
-    return answer
-
-
-def language_namer() -> Callable[[str], str]:
-    """A function from a text to its language's code, by the model of the `language` step."""
-    from ingot.data.apply import apply
-    from ingot.data.steps.language import LanguageStep
-
-    step = LanguageStep()
-    return lambda text: str(apply(step, [text]).column("language")[0].as_py())
+    return task.check(request, answer or "")
 
 
 def sections(task: SynthesisTask, documents: Path) -> Iterator[Passage]:
@@ -174,16 +113,10 @@ def sections(task: SynthesisTask, documents: Path) -> Iterator[Passage]:
             raise ArtifactError(f"cannot be read: {error}", place=str(path), fix=fix) from error
 
 
-def chosen(id: str, share: float) -> bool:
-    """A fair choice that depends on the id only."""
-    return int.from_bytes(blake2b(id.encode(), digest_size=8, person=b"synthesize").digest(), "big") < share * 2**64
-
-
-def made(request: Request, text: str, writer: Writer | None) -> Sample:
+def made(task: SynthesisTask, request: Request, text: str, writer: Writer | None) -> Sample:
     """The sample of an accepted answer."""
-    verified = {"count": "counted", "problems": "ran"}.get(request.task, "checks")
-    name = "program" if request.task == "count" or writer is None else writer.name
-    return Sample(f"{request.passage.id}/{request.task}-{request.variant}", text, request, name, verified)
+    name = writer.name if task.asks and writer is not None else "program"
+    return Sample(f"{request.passage.id}/{request.task}-{request.variant}", text, request, name, task.verified)
 
 
 class Answers:
@@ -209,10 +142,10 @@ class Answers:
         self.file.close()
 
     def of(
-        self, requests: list[Request], writer: Writer | None, settings: Settings, seed: int
+        self, task: SynthesisTask, requests: list[Request], writer: Writer | None, settings: Settings, seed: int
     ) -> Iterator[tuple[Request, str | None]]:
         """Every request with its answer, in the order of the requests; only what is not known is asked."""
-        if requests[0].task == "count":
+        if not task.asks:
             yield from ((request, None) for request in requests)
             return
         assert writer is not None, "the stage has checked that there is a writer"

@@ -6,7 +6,7 @@ from typing import Annotated, Self
 
 from pydantic import Field, model_validator
 
-from ingot.data.synthesize.config import DocumentsConfig, SynthesisTask
+from ingot.data.synthesize.config import AnyTask, DocumentsConfig
 from ingot.envs.environment import Environment
 from ingot.envs.rollout.external import LedEnvironment
 from ingot.post.synthesis.maker import ENVIRONMENTS
@@ -50,7 +50,7 @@ class EnvironmentConfig(Config):
 class SynthesizeConfig(DocumentsConfig):
     """Documents from documents, and conversations from environments, each with where it came from."""
 
-    tasks: list[SynthesisTask] = Field(default=[], description="documents that are made from documents, in order")
+    tasks: list[AnyTask] = Field(default=[], description="documents that are made from documents, in order")
     environments: list[EnvironmentConfig] = Field(
         default=[], description="environments whose tasks are attempted, in order"
     )

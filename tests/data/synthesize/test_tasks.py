@@ -9,17 +9,15 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from ingot.data.synthesize import aggregate, problems, rewrite
-from ingot.data.synthesize.config import (
-    CountTask,
-    NotesTask,
-    ProblemsTask,
-    RephraseTask,
-    TranslateTask,
-    VignettesTask,
-)
-from ingot.data.synthesize.problems import run_program
+from ingot.data.synthesize.checks import copied
 from ingot.data.synthesize.sample import Passage, Refused, Request
+from ingot.data.synthesize.sections import Frequencies
+from ingot.data.synthesize.tasks.count import CountTask
+from ingot.data.synthesize.tasks.notes import NotesTask
+from ingot.data.synthesize.tasks.problems import ProblemsTask, run_program
+from ingot.data.synthesize.tasks.rephrase import RephraseTask
+from ingot.data.synthesize.tasks.translate import TranslateTask
+from ingot.data.synthesize.tasks.vignettes import VignettesTask
 from ingot.sandbox.run import isolation
 
 TEXT = (
@@ -38,10 +36,10 @@ def refusal(check: object, *arguments: object) -> str:
 
 def test_two_rephrasings_have_two_styles_and_three_are_refused() -> None:
     task = RephraseTask(per_passage=2)
-    first, second = rewrite.rephrase(task, PASSAGE, 0)
+    first, second = task.ask(PASSAGE, 0)
     assert first.prompt != second.prompt and TEXT in first.prompt and (first.variant, second.variant) == (0, 1)
     assert {first.facts["style"], second.facts["style"]} == {"encyclopedia", "dialogue"}
-    [turned] = rewrite.rephrase(RephraseTask(), PASSAGE, 1)
+    [turned] = RephraseTask().ask(PASSAGE, 1)
     assert turned.facts["style"] == "dialogue", "the next passage gets the next style"
     with pytest.raises(ValidationError, match="less than or equal to 2"):
         RephraseTask(per_passage=3)
@@ -51,35 +49,39 @@ def test_two_rephrasings_have_two_styles_and_three_are_refused() -> None:
 
 def test_rephrasings_are_checked() -> None:
     task = RephraseTask()
-    [request] = rewrite.rephrase(task, PASSAGE, 0)
+    [request] = task.ask(PASSAGE, 0)
     good = (
         "Newton's laws of motion came out in 1687. By then people could work out that any stone dropped from a tower falls "
         "some 44,1 metres during the first 3 seconds; its weight does not matter."
     )
-    assert rewrite.check_rephrased(task, request, f"Sure, here is the new text:\n\n{good}") == good
-    assert refusal(rewrite.check_rephrased, task, request, "  ") == "empty"
-    assert refusal(rewrite.check_rephrased, task, request, "I'm sorry, I cannot do this.") == "declined"
-    assert refusal(rewrite.check_rephrased, task, request, "Newton, 1687, 3, 44.1.") == "too short"
-    assert refusal(rewrite.check_rephrased, task, request, good + " And so on." * 60) == "too long"
-    assert refusal(rewrite.check_rephrased, task, request, good.replace("1687", "old times")) == "numbers lost"
-    assert refusal(rewrite.check_rephrased, task, request, TEXT) == "copied"
-    assert rewrite.copied("a b c d e f g h i j", "x a b c d e f g h i") == pytest.approx(2 / 3)
+    assert task.check(request, f"Sure, here is the new text:\n\n{good}") == good
+    assert refusal(task.check, request, "  ") == "empty"
+    assert refusal(task.check, request, "I'm sorry, I cannot do this.") == "declined"
+    assert refusal(task.check, request, "Newton, 1687, 3, 44.1.") == "too short"
+    assert refusal(task.check, request, good + " And so on." * 60) == "too long"
+    assert refusal(task.check, request, good.replace("1687", "old times")) == "numbers lost"
+    assert refusal(task.check, request, TEXT) == "copied"
+    assert copied("a b c d e f g h i j", "x a b c d e f g h i") == pytest.approx(2 / 3)
 
 
-def test_notes_and_translations_are_checked() -> None:
-    [request] = rewrite.notes(NotesTask(), PASSAGE, 0)
+def test_notes_and_translations_are_checked(monkeypatch: pytest.MonkeyPatch) -> None:
+    [request] = NotesTask().ask(PASSAGE, 0)
     steps = "Given: a fall of 3 s. Sought: the depth. Idea (1687): s = g t² / 2. "
     steps += "Step: 9.8 · 9 / 2 = 44.1 metres. Weight plays no part."
-    assert rewrite.check_notes(NotesTask(), request, steps) == steps
+    assert NotesTask().check(request, steps) == steps
     task = TranslateTask(language="German", code="de")
-    [request] = rewrite.translate(task, PASSAGE, 0)
+    [request] = task.ask(PASSAGE, 0)
     german = (
         "1687 veröffentlichte Newton die Gesetze der Bewegung, und man wusste, dass ein Stein in 3 Sekunden etwa 44,1 Meter "
         "tief fällt, wie schwer er auch ist."
     )
     assert "German" in request.prompt
-    assert rewrite.check_translated(task, request, german, lambda _: "de") == german
-    assert refusal(rewrite.check_translated, task, request, german, lambda _: "nl") == "another language"
+    for code in ("de", "nl"):
+        monkeypatch.setattr(TranslateTask, "language_of", lambda self, text, code=code: code)
+        if code == "de":
+            assert task.check(request, german) == german
+        else:
+            assert refusal(task.check, request, german) == "another language"
 
 
 def long_text() -> str:
@@ -96,10 +98,10 @@ def long_text() -> str:
 def test_counting_questions_have_the_right_answers() -> None:
     text = long_text()
     section = Passage("moby", 0, len(text), text)
-    frequencies = aggregate.Frequencies()
+    frequencies = Frequencies()
     frequencies.add([text, "another text about other matters", "and a third one"])
     task = CountTask(words=3, min_count=5, max_count=25)
-    [request] = aggregate.count(task, section, frequencies)
+    [request] = task.ask(section, frequencies)
     for word, number in request.facts["counts"].items():
         plain = [each.strip(".,").lower() for each in text.split()]  # another way of counting than the code's
         assert plain.count(word) == number
@@ -107,30 +109,27 @@ def test_counting_questions_have_the_right_answers() -> None:
     assert request.facts["most"] == "whales"
     one, two = request.facts["pair"]
     together = request.facts["counts"][one] + request.facts["counts"][two]
-    document = aggregate.check_count(request)
+    document = task.check(request, "")
     assert document.startswith(text) and f"{one} and {two} together: {together}" in document
     wrong = Request("count", section, request.prompt, facts={**request.facts, "counts": {"whales": 19}})
-    assert refusal(aggregate.check_count, wrong) == "counts disagree"
-    assert aggregate.count(CountTask(words=50), section, frequencies) == [], "too few words: no question"
+    assert refusal(task.check, wrong, "") == "counts disagree"
+    assert CountTask(words=50).ask(section, frequencies) == [], "too few words: no question"
 
 
 def test_vignettes_take_up_the_sentences() -> None:
     text = long_text()
     section = Passage("moby", 0, len(text), text)
-    frequencies = aggregate.Frequencies()
+    frequencies = Frequencies()
     frequencies.add([text, "ordinary matters of a sentence that speaks with and near", "a third"])
     task = VignettesTask(snippets=5, min_snippets_used=4)
-    [request] = aggregate.vignettes(task, section, frequencies)
+    [request] = task.ask(section, frequencies)
     word, snippets = request.facts["word"], request.facts["snippets"]
     assert len(snippets) == 5 and all(word in snippet.lower() for snippet in snippets)
     assert snippets[-1] not in text[: len(text) // 2], "from the whole text"
     scenes = f"A sailor speaks: {word}! " + " ".join(snippets)
-    assert aggregate.check_vignettes(task, request, scenes).endswith(scenes)
-    assert (
-        refusal(aggregate.check_vignettes, task, request, " ".join(snippets).lower().replace(word, "they"))
-        == "word missing"
-    )
-    assert refusal(aggregate.check_vignettes, task, request, f"Only {word} here.") == "sentences left out"
+    assert task.check(request, scenes).endswith(scenes)
+    assert refusal(task.check, request, " ".join(snippets).lower().replace(word, "they")) == "word missing"
+    assert refusal(task.check, request, f"Only {word} here.") == "sentences left out"
 
 
 def answer(program: str, result: str) -> str:
@@ -139,14 +138,14 @@ def answer(program: str, result: str) -> str:
 
 def test_problems_are_kept_only_if_the_program_agrees() -> None:
     task = ProblemsTask(seconds=1)
-    [request] = problems.problems(task, PASSAGE, 0)
-    document = problems.check_problem(task, request, answer("print(9.8 * 3**2 / 2)", "44.1"))
+    [request] = task.ask(PASSAGE, 0)
+    document = task.check(request, answer("print(9.8 * 3**2 / 2)", "44.1"))
     assert document.startswith("How far") and re.search(r"It prints 44\.1\d*, which is the answer\.", document)
-    assert problems.check_problem(task, request, answer("print(10**6)", "**1,000,000**."))
-    assert refusal(problems.check_problem, task, request, answer("print(45)", "44.1")) == "program disagrees"
-    assert refusal(problems.check_problem, task, request, answer("print(1/0)", "44.1")) == "program failed"
-    assert refusal(problems.check_problem, task, request, answer("while True: pass", "1")) == "took too long"
-    assert refusal(problems.check_problem, task, request, "The answer is 44.1.") == "not in the form"
+    assert task.check(request, answer("print(10**6)", "**1,000,000**."))
+    assert refusal(task.check, request, answer("print(45)", "44.1")) == "program disagrees"
+    assert refusal(task.check, request, answer("print(1/0)", "44.1")) == "program failed"
+    assert refusal(task.check, request, answer("while True: pass", "1")) == "took too long"
+    assert refusal(task.check, request, "The answer is 44.1.") == "not in the form"
 
 
 def test_programs_are_kept_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

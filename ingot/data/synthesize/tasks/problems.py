@@ -1,4 +1,4 @@
-"""Problems with a program for an answer: accepted only if running the program prints what the model says the answer is.
+"""Asks for problems with a program for an answer: accepted only if running the program prints what the model says the answer is.
 
 An answer must have three parts, told by their headings:
 
@@ -15,10 +15,13 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass
+from typing import ClassVar
 
-from ingot.data.synthesize.config import ProblemsTask
-from ingot.data.synthesize.rewrite import cleaned
+from pydantic import Field
+
+from ingot.data.synthesize.checks import cleaned
 from ingot.data.synthesize.sample import Passage, Refused, Request
+from ingot.data.synthesize.task import PassageTask
 from ingot.sandbox.program import Limits, Program
 from ingot.sandbox.run import run
 
@@ -66,31 +69,37 @@ PARTS = re.compile(
 CLOSE = 1e-6
 
 
-def problems(task: ProblemsTask, passage: Passage, number: int) -> list[Request]:
-    """One request."""
-    prompt = (
-        "Invent one problem that needs calculation and is set in the world of the text below; it must be solvable without "
-        "the text. Answer in exactly this form:\n\nProblem: the question, with all the numbers it needs\nProgram:\n```python\n"
-        "a short Python program without input that prints the result and nothing else\n```\nAnswer: the result\n\n"
-        f"Text:\n{passage.text}"
-    )
-    return [Request("problems", passage, prompt)]
+class ProblemsTask(PassageTask):
+    """A problem inspired by a passage, with a program whose printed result is the answer; accepted if running it agrees."""
 
+    verified: ClassVar[str] = "ran"
+    seconds: float = Field(default=5.0, gt=0, description="most processor seconds of the program")
+    memory: int = Field(default=512_000_000, gt=0, description="most bytes of memory of the program")
+    unsafe: bool = Field(default=False, description="run programs also where nothing isolates them from your files")
 
-def check_problem(task: ProblemsTask, request: Request, answer: str) -> str:
-    """The document of a problem whose program agrees with its answer."""
-    parts = PARTS.search(cleaned(answer))
-    if parts is None:
-        raise Refused("not in the form")
-    outcome = run_program(parts["program"], task.seconds, task.memory, unsafe=task.unsafe)
-    if outcome.problem:
-        raise Refused("took too long" if "long" in outcome.problem else "program failed")
-    if not same(outcome.output, parts["answer"]):
-        raise Refused("program disagrees")
-    return (
-        f"{parts['problem'].strip()}\n\nA program that solves it:\n\n```python\n{parts['program'].rstrip()}\n```\n\n"
-        f"It prints {outcome.output}, which is the answer."
-    )
+    def ask(self, passage: Passage, number: int) -> list[Request]:
+        prompt = (
+            "Invent one problem that needs calculation and is set in the world of the text below; it must be solvable without "
+            "the text. Answer in exactly this form:\n\nProblem: the question, with all the numbers it needs\nProgram:\n"
+            "```python\na short Python program without input that prints the result and nothing else\n```\nAnswer: the result\n\n"
+            f"Text:\n{passage.text}"
+        )
+        return [self.request(passage, prompt)]
+
+    def check(self, request: Request, answer: str) -> str:
+        """The document of a problem whose program agrees with its answer."""
+        parts = PARTS.search(cleaned(answer))
+        if parts is None:
+            raise Refused("not in the form")
+        outcome = run_program(parts["program"], self.seconds, self.memory, unsafe=self.unsafe)
+        if outcome.problem:
+            raise Refused("took too long" if "long" in outcome.problem else "program failed")
+        if not same(outcome.output, parts["answer"]):
+            raise Refused("program disagrees")
+        return (
+            f"{parts['problem'].strip()}\n\nA program that solves it:\n\n```python\n{parts['program'].rstrip()}\n```\n\n"
+            f"It prints {outcome.output}, which is the answer."
+        )
 
 
 def same(printed: str, stated: str) -> bool:
