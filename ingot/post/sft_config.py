@@ -11,6 +11,7 @@ from pydantic import Field, model_validator
 from ingot.envs.config import TaskMixConfig
 from ingot.post.algorithm import SFT, SftAlgorithm
 from ingot.post.data.conversations.conversation_filter import FILTERS, ConversationFilter
+from ingot.post.data.conversations.row_forms import RowForm
 from ingot.post.passes_config import PassesConfig
 from ingot.tokens.template_files import is_jinja
 from ingot.train.config import LanguageConfig
@@ -37,7 +38,7 @@ class ConversationFile(Config):
     share: float | None = Field(
         None, gt=0, le=1, description="instead of weight: the share of all conversations of a pass"
     )
-    form: str = Field("auto", description=FORM)
+    form: RowForm = Field("auto", description=FORM)
     learn: Learnt | None = Field(None, description="as `learn` of the stage, for this file (null: as that)")
 
     @model_validator(mode="after")

@@ -26,7 +26,7 @@ from ingot.envs.rows import Row
 from ingot.envs.task import Task
 from ingot.post.data.conversations.conversation import Conversation
 from ingot.post.data.conversations.conversation_filter import FILTERS, ConversationFilter
-from ingot.post.data.conversations.row_forms import prompt_of
+from ingot.post.data.conversations.row_forms import RowForm, prompt_of
 from ingot.post.data.conversations.row_messages import split_trace
 from ingot.tokens.chat import Message
 from ingot.workspace.errors import DataError
@@ -38,7 +38,7 @@ PACKAGE = "ingot.post.synthesis.makers"
 class Maker(FileEnvironment):
     """Conversations made from the rows of files; filters decide which are kept."""
 
-    form: str = Field("auto", description="form of the rows, as of `sft.files`")
+    form: RowForm = Field("auto", description="form of the rows, as of `sft.files`")
     filters: tuple[Annotated[ConversationFilter, FILTERS], ...] = Field(
         (), description="what drops a conversation that was made, as `sft.filters`"
     )

@@ -15,12 +15,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Annotated, Any
 
 from ingot.post.data.conversations.conversation import Conversation
 from ingot.post.data.conversations.row_messages import parse_json, read_call, read_messages, split_trace
 from ingot.tokens.chat import Message
 from ingot.workspace.errors import DataError
+from ingot.workspace.functions import FunctionName
 from ingot.workspace.outside import is_outside, load_outside
 
 Row = Mapping[str, Any]
@@ -160,6 +161,7 @@ FORMS: dict[str, Callable[[Row], Conversation]] = {
     "prompt_completion": _prompt_completion,
     "plain": _plain,
 }
+RowForm = Annotated[str, FunctionName("form of rows", "convert(row)", (AUTO, *FORMS))]
 
 
 def _turns(value: Any, role: str, field: str) -> list[Any]:

@@ -10,32 +10,29 @@ OLMo 3 and Hermes 4 keep only traces that a verifier accepts, where there is one
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
-from pydantic import Field, field_validator
+from pydantic import Field
 
 from ingot.post.data.conversations.conversation_filter import ConversationFilter
+from ingot.workspace.functions import FunctionName
 from ingot.workspace.outside import is_outside, load_outside
 
 if TYPE_CHECKING:
     from ingot.post.data.conversations.conversation import Conversation
 
 BUILT_IN = ("math", "text", "instructions")
+VERIFIER = FunctionName("verifier of answers", "check(answer, row)", BUILT_IN)
 
 
 class AccuracyFilter(ConversationFilter):
     """Answers that a verifier finds wrong."""
 
-    verifier: str = Field("math", description=f"{', '.join(BUILT_IN)}, or a function of yours as file.py:check")
+    verifier: Annotated[str, VERIFIER] = Field(
+        "math", description=f"{', '.join(BUILT_IN)}, or a function of yours as file.py:check"
+    )
     column: str = Field("answer", description="the column of the reference; a text after #### in it, if there is one")
     unknown: Literal["keep", "drop"] = Field("keep", description="rows without a reference")
-
-    @field_validator("verifier")
-    @classmethod
-    def _known(cls, value: str) -> str:
-        if value not in BUILT_IN and not is_outside(value):
-            raise ValueError(f"write {', '.join(BUILT_IN)}, or file.py:check")
-        return value
 
     def reason(self, conversation: Conversation) -> str | None:
         row = conversation.row
