@@ -1,4 +1,4 @@
-"""A judge of my own, as docs/guides/evals.md shows it, in a suite and in an environment's options."""
+"""A judge of my own, as docs/guides/small-parts.md shows it, in a suite and in an environment's options."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ stages:
 @pytest.fixture
 def recipe(world: World, tmp_path: Path) -> Path:
     """A recipe; the baseline's answers have the word in half of the rows, the tiny model's in none."""
-    guide = (ROOT / "docs/guides/evals.md").read_text(encoding="utf-8")
+    guide = (ROOT / "docs/guides/small-parts.md").read_text(encoding="utf-8")
     shown = re.search(r"```python\n# keywords\.py\n(.*?)```", guide, flags=re.DOTALL)
     assert shown is not None
     (tmp_path / "keywords.py").write_text(shown[1], encoding="utf-8")

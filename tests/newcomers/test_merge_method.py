@@ -1,4 +1,4 @@
-"""A merge method of my own, as docs/methods/merging.md shows it, on the command line and in a recipe."""
+"""A merge method of my own, as docs/guides/small-parts.md shows it, on the command line and in a recipe."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ingot.recipe.work import list_work
 from ingot.workspace.errors import CheckFailed, RecipeError
 from tests.model.tiny import config, random_model
 
-PAGE = Path(__file__).parents[2] / "docs/methods/merging.md"
+PAGE = Path(__file__).parents[2] / "docs/guides/small-parts.md"
 RECIPE = """
 name: mine
 stages:

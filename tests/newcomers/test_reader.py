@@ -1,4 +1,4 @@
-"""A file format of my own, as docs/methods/reading.md shows it, in a curate stage."""
+"""A file format of my own, as docs/guides/small-parts.md shows it, in a curate stage."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ingot.recipe.work import list_work
 from ingot.workspace.errors import DataError, RecipeError
 from ingot.workspace.files import read_jsonl
 
-PAGE = Path(__file__).parents[2] / "docs/methods/reading.md"
+PAGE = Path(__file__).parents[2] / "docs/guides/small-parts.md"
 RECIPE = """
 name: mine
 stages:
@@ -43,13 +43,13 @@ def recipe(tmp_path: Path) -> Path:
 def test_its_rows_are_documents_and_damage_costs_only_the_rest_of_its_file(recipe: Path) -> None:
     runs = recipe.parent / "runs"
     folder = run_recipe(load_recipe(recipe), runs).stages[0].folder
-    rows = pyarrow.dataset.dataset(folder / "documents").to_table().to_pylist()
+    rows = pyarrow.dataset.dataset(sorted((folder / "documents").glob("part-*.parquet"))).to_table().to_pylist()
     assert sorted((row["id"], row["year"], row["text"], row["source"]) for row in rows) == [
         ("poems:a.stanzas:0", 1920, "Nothing gold can stay", "poems"),
         ("poems:a.stanzas:1", 1633, "No man is an island\nentire of itself", "poems"),
         ("poems:b.stanzas.gz:0", 1798, "In Xanadu", "poems"),
     ]
-    (problem,) = [row for row in read_jsonl(folder / "problems.jsonl") if row["rule"] == "damaged"]
+    (problem,) = [row for row in read_jsonl(folder / "documents" / "problems.jsonl") if row["rule"] == "damaged"]
     assert problem["place"] == "poems:b.stanzas.gz:1" and f"{recipe.parent}/stanzas.py:4" in problem["detail"]
     with (recipe.parent / "stanzas.py").open("a", encoding="utf-8") as file:
         file.write("# changed\n")

@@ -1,4 +1,4 @@
-"""A synthesis task of my own, as docs/methods/synthesis.md shows it, in a synthesize stage that asks a server."""
+"""A synthesis task of my own, as docs/guides/small-parts.md shows it, in a synthesize stage that asks a server."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ingot.workspace.errors import RecipeError
 from ingot.workspace.files import read_json, read_jsonl
 from tests.data.synthesize.server import Reply, completion, serving
 
-PAGE = Path(__file__).parents[2] / "docs/methods/synthesis.md"
+PAGE = Path(__file__).parents[2] / "docs/guides/small-parts.md"
 RECIPE = """
 name: mine
 inputs: {documents: FOLDER/documents}
