@@ -170,7 +170,7 @@ class EngineSampler(BatchSampler):
         return episodes
 
     def grade(self, episodes: list[Episode]) -> list[Episode]:
-        """Let the reward model add to what the answers earn, if there is one."""
+        """Let reward functions and a reward model add to what the answers earn, if there are any."""
         judge = self.judge
         if judge is None:
             return episodes
