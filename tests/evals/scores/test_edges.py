@@ -14,11 +14,24 @@ import pytest
 from scipy import stats
 
 from ingot.evals.bases.spread import in_turn
+from ingot.evals.scores import distributions
 from ingot.evals.scores.compare import ENOUGH_SHARED, change_between, distinct_names
+from ingot.evals.scores.distributions import two_sided
 from ingot.evals.scores.power import noise_of_samples
 from ingot.evals.scores.ranking import decision_accuracy, pearson
 from ingot.evals.scores.scores import metric_of_units
-from ingot.evals.scores.statistics import FEW, Estimate, estimate_units, interval_of_units, is_share, paired_difference
+from ingot.evals.scores.statistics import (
+    FEW,
+    Estimate,
+    estimate,
+    estimate_units,
+    independent_difference,
+    interval_of_units,
+    is_share,
+    paired_difference,
+)
+from ingot.evals.scores.subset import fit_of
+from ingot.evals.suites.alpaca import length_control
 from ingot.evals.suites.alpaca.length_control import FOLDS, STRENGTHS, choose, design, length_controlled
 
 
@@ -145,3 +158,31 @@ def test_the_win_rate_is_that_at_equal_lengths() -> None:
     lengths, baseline = [100, 200] * 30, [200, 100] * 30
     preferences = [1.0, 1.0, 1.0, 1.0, 0.0, 0.0] * 10
     assert length_controlled(preferences, lengths, baseline).value == pytest.approx(2 / 3, abs=0.01)
+
+
+def test_without_enough_steps_the_fit_is_the_best_so_far(monkeypatch: pytest.MonkeyPatch) -> None:
+    generator = np.random.default_rng(0)
+    features, wanted = np.stack([np.ones(40), generator.normal(size=40)], axis=1), generator.integers(0, 2, 40) * 1.0
+    whole = length_control.fit(features, wanted, 10.0)
+    monkeypatch.setattr(length_control, "STEPS", 1)
+    once = length_control.fit(features, wanted, 10.0)
+    assert 0 < np.abs(once - whole).max() < np.abs(whole).max() / 10
+
+
+def test_a_fraction_that_does_not_converge_is_no_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(distributions, "TERMS", 2)
+    with pytest.raises(ArithmeticError, match="does not converge"):
+        two_sided(1.0, 5.0)
+
+
+def test_one_question_says_nothing_about_a_difference() -> None:
+    found = independent_difference(estimate([1.0]), estimate([0.0, 1.0, 1.0]))
+    assert (found.standard_error, found.freedom, found.p_value()) == (math.inf, 0, 1.0)
+    assert found.interval() == (-math.inf, math.inf)
+
+
+def test_a_subset_that_never_changes_has_no_correlation() -> None:
+    answers = np.array([[0.0, 1.0, 0.0], [0.0, 1.0, 1.0], [0.0, 1.0, 0.5]])
+    assert fit_of(np.zeros(3), answers).correlation is None
+    assert fit_of(np.array([0.1, 0.9, 0.4]), np.ones((3, 3))).correlation is None
+    assert fit_of(answers[:, 2], answers).correlation == pytest.approx(1.0)

@@ -7,6 +7,7 @@ import gzip
 import random
 from itertools import combinations, pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -29,6 +30,8 @@ def test_rank_correlations_against_scipy(seed: int) -> None:
     generator = random.Random(seed)
     x = [generator.randint(0, 8) for _ in range(30)]  # with many ties
     y = [each + generator.gauss(0, 3) for each in x]
+    both = [generator.randint(0, 4) for _ in x]  # ties on both sides
+    assert kendall(x, both) == pytest.approx(stats.kendalltau(x, both).statistic)
     assert pearson(x, y) == pytest.approx(stats.pearsonr(x, y).statistic)
     assert spearman(x, y) == pytest.approx(stats.spearmanr(x, y).statistic)
     assert kendall(x, y) == pytest.approx(stats.kendalltau(x, y).statistic)
@@ -136,3 +139,33 @@ def test_decisions_of_real_models(shared_data: Path) -> None:
     both = sorted(core[0].keys() & core[1].keys())
     tau = stats.kendalltau([core[0][name] for name in both], [core[1][name] for name in both]).statistic
     assert found["Core"] == pytest.approx((tau + 1) / 2)  # without ties the two are the same thing
+
+
+def line(last: float, seed: int = 0) -> Run:
+    """A straight line from 0 has no jitter, and binary fractions no rounding."""
+    return Run("a", seed, {1: 0.0, 2: last / 2, 3: last})
+
+
+@pytest.mark.parametrize(
+    ("history", "reason", "enough"),
+    [
+        ({"runs": [Run("a", 0, {1: 0.25, 2: 0.125, 3: 0.5})]}, "Spearman of step and score 0.50", True),
+        ({"runs": [line(0.75)], "chance": 0.0, "standard_error": 0.25}, "best is 3.0 noise above chance", True),
+        ({"runs": [line(0.5, 0), line(0.75, 1), line(1.0, 2)]}, "rises by 3.0 noise", True),
+        ({"runs": [line(4.75, 0), line(5.0, 1), line(5.25, 2)]}, "mean over deviation of seeds 20", False),
+        (
+            {"runs": [Run(name, 0, {1: at, 2: at, 3: at + 1, 4: at + 1}) for name, at in (("a", 0.0), ("b", 0.5))]},
+            "spread of models over noise 1.0",
+            False,
+        ),
+        (
+            {"runs": [Run("a", 0, {1: 0.0, 2: 2.0, 3: 3.0}), Run("b", 0, {1: 1.0, 2: 1.5, 3: 2.0})]},
+            "Kendall's tau of models' order 0.00",
+            False,
+        ),
+    ],
+)
+def test_what_is_just_enough(history: dict[str, Any], reason: str, enough: bool) -> None:
+    """The limits of FineTasks and of signal and noise at exactly their numbers: ">= 0.5", ">= 3", "> 20", "> 1", "> 0"."""
+    found = signal(History("m", **history))
+    assert (reason in found.reasons) is not (enough and found.kind != "stable"), found
