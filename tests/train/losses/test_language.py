@@ -14,7 +14,7 @@ from ingot.tokens.batch import Batch, TokenSequence
 from ingot.tokens.packing import make_batch
 from ingot.train.config import LanguageConfig
 from ingot.train.losses.score import score
-from ingot.train.losses.terms import MultiTokenPrediction, Wants, ZLoss, language_terms
+from ingot.train.losses.terms import MultiTokenPrediction, UntemperedCrossEntropy, Wants, ZLoss, language_terms
 from tests.model.tiny import VOCABULARY, config, random_model
 
 
@@ -98,6 +98,20 @@ def test_z_loss(monkeypatch: pytest.MonkeyPatch) -> None:
     torch.testing.assert_close(chunked, numerator, rtol=1e-12, atol=1e-12)
     grads = [torch.autograd.grad(each, model.embedding.weight)[0] for each in (numerator, chunked)]
     torch.testing.assert_close(*grads, rtol=1e-10, atol=1e-12)
+
+
+def test_untempered_cross_entropy() -> None:
+    """Other terms read log-probabilities at a temperature of 0.5; this one is the cross-entropy at 1, with its gradient."""
+    model, batch = random_model(config(), scale=0.4).double(), packed(documents())
+    term, weight = UntemperedCrossEntropy(), batch.streams["weight"]
+    scored = score(model, batch, temperature=0.5, wants=Wants.of([term]))
+    loss = term.numerator(scored)[0] / term.denominator(scored.streams)
+    logits = model(batch.tokens, batch.positions, batch.documents)
+    by_token = torch.nn.functional.cross_entropy(logits.flatten(0, 1), batch.targets.flatten(), reduction="none")
+    expected = (weight.flatten() * by_token).sum() / weight.sum()
+    torch.testing.assert_close(loss, expected, rtol=1e-6, atol=0)  # measured in float32
+    grads = [torch.autograd.grad(each, model.embedding.weight)[0] for each in (loss, expected)]
+    torch.testing.assert_close(*grads, rtol=1e-4, atol=1e-7)
 
 
 def test_which_terms_a_model_gets() -> None:
