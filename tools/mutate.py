@@ -2,7 +2,7 @@
 
     python tools/mutate.py --room dedup --sample 200 --jobs 16 --out survivors.jsonl
     python tools/mutate.py ingot/data/dedup --tests tests/data/dedup --jobs 16
-    python tools/mutate.py --all --sample 150 --minutes 9
+    python tools/mutate.py --all --sample 150 --minutes 2
 
 First the tests run once without a fault, and it is noted which test runs which lines: files that cannot be imported and tests
 that fail or are skipped here are left out, by name; if none passes, nothing is tried. Then, for each mutant, the tests that run
@@ -90,16 +90,13 @@ def main() -> int:
     if options.modules:
         rooms["chosen"] = (" ".join(options.modules), " ".join(options.tests or ["tests"]))
     preload(options.preload, options.root)
-    ends = time.monotonic() + 60 * options.minutes
     shares = []
     explained = read_explained(options.explained)
     with tempfile.TemporaryDirectory(prefix="mutate-") as place, Path(options.out).open("w", encoding="utf-8") as out:
-        for at, (name, (modules, tests)) in enumerate(rooms.items()):
-            now = time.monotonic()
-            until = now + (ends - now) / (len(rooms) - at)
+        for name, (modules, tests) in rooms.items():
             slots = [Slot(Path(place) / name / str(number)).copy(options.root) for number in range(options.jobs)]
             try:
-                shares.append(run_room(name, modules.split(), tests.split(), slots, until, options, explained, out))
+                shares.append(run_room(name, modules.split(), tests.split(), slots, options, explained, out))
             finally:
                 for slot in slots:
                     slot.end()
@@ -115,7 +112,9 @@ def read_options() -> argparse.Namespace:
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--sample", type=int, help="at most this many mutants of each room, at random")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--minutes", type=float, default=1e6, help="begin no mutant later; rooms share the time")
+    parser.add_argument(
+        "--minutes", type=float, default=1e6, help="begin no mutant of a room later, counted from its first"
+    )
     parser.add_argument("--again", type=Path, help="only the mutants that survived in this file of an earlier run")
     parser.add_argument("--least", type=float, default=0.95, help="the share that has to die")
     parser.add_argument("--out", default="survivors.jsonl")
@@ -134,7 +133,6 @@ def run_room(
     modules: list[str],
     tests: list[str],
     slots: list[Slot],
-    until: float,
     options: argparse.Namespace,
     explained: set[Explained],
     out: TextIO,
@@ -155,7 +153,7 @@ def run_room(
     print(f"{name}: {len(baseline.seconds)} tests pass in {sum(baseline.seconds.values()):.0f} s", flush=True)
     for left_out in baseline.left_out:
         print(f"    left out, for without a fault it does not pass: {left_out}")
-    known = len(baseline.left_out)
+    known, until = len(baseline.left_out), time.monotonic() + 60 * options.minutes
     ends: dict[str, Counter[str]] = {}
     for result in try_all(chosen, baseline, slots, until):
         ends.setdefault(result.fault.file, Counter())[result.end] += 1
