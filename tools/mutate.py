@@ -157,17 +157,6 @@ def run_room(
     ends: dict[str, Counter[str]] = {}
     for result in try_all(chosen, baseline, slots, until):
         ends.setdefault(result.fault.file, Counter())[result.end] += 1
-        print(
-            "DBG",
-            result.end,
-            f"{result.seconds:.1f}",
-            result.tests,
-            baseline.is_cold(result.fault),
-            result.fault.file,
-            result.fault.mutant.line,
-            result.fault.mutant.after,
-            flush=True,
-        )
         if result.end == "survived":
             tell(name, result, out)
     for left_out in baseline.left_out[known:]:
