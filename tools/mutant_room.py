@@ -18,6 +18,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from types import CodeType, FrameType, FunctionType
@@ -172,6 +173,9 @@ class Room:
         self.say(tests=list(items), broken=self.broken, imported=imported)
         for line in self.asked.makefile("rb"):
             request = json.loads(line)
+            for name in request["imports"]:
+                with suppress(ImportError, AttributeError, ValueError, RuntimeError):  # made by code, not in a file
+                    import_module(name)
             session.items[:] = [items[test] for test in request["tests"]]
             failed = self.slot / "failed"
             failed.unlink(missing_ok=True)
@@ -269,5 +273,9 @@ class Watch:
     def write(self) -> None:
         self.lines.stop()
         passed = {test: seconds for test, seconds in self.seconds.items() if test not in self.failed}
-        found = [passed, sorted(self.lines.seen), sorted(self.failed), sorted(self.processes)]
+        here = str(Path.cwd())
+        libraries = [
+            name for name, module in sys.modules.items() if not str(getattr(module, "__file__", here)).startswith(here)
+        ]
+        found = [passed, sorted(self.lines.seen), sorted(self.failed), sorted(self.processes), libraries]
         self.found.write_text(json.dumps(found), encoding="utf-8")

@@ -123,6 +123,7 @@ class Slot:
         self.tree = place / "tree"
         self.process = 0
         self.answers = b""
+        self.libraries: list[str] = []
 
     def copy(self, root: Path) -> Slot:
         """All folders that hold Python files; links to all else in the root and to ../shared."""
@@ -153,6 +154,8 @@ class Slot:
         return reply
 
     def ask(self, **request: Any) -> None:
+        """The first time also to import the libraries that tests import when they run, so that no fork has to."""
+        request["imports"], self.libraries = self.libraries, []
         self.socket.sendall(json.dumps(request).encode() + b"\n")
 
     def wait(self, deadline: float) -> dict[str, Any] | None:
@@ -194,7 +197,7 @@ def run_baseline(slots: list[Slot], files: list[str], tests: list[str]) -> Basel
     if not found.exists():
         output = (slots[0].place / "output").read_text(encoding="utf-8", errors="replace")
         raise SystemExit(f"{output[-4000:]}\nthe tests do not run without a fault")
-    seconds, lines, failed, processes = json.loads(found.read_text(encoding="utf-8"))
+    seconds, lines, failed, processes, libraries = json.loads(found.read_text(encoding="utf-8"))
     if not seconds:
         broken = ", ".join([*collected["broken"], *failed][:9])
         raise SystemExit(f"no test passes without a fault, so that every mutant would count as dead: {broken or tests}")
@@ -206,6 +209,8 @@ def run_baseline(slots: list[Slot], files: list[str], tests: list[str]) -> Basel
         if (slots[0].place / "cache").is_dir():
             shutil.copytree(slots[0].place / "cache", slot.place / "cache", dirs_exist_ok=True)
         slot.collect(files, tests)
+    for slot in slots:
+        slot.libraries = libraries
     imported = {(file, line) for file, line in collected["imported"]}
     left_out = [f"{file} (cannot be imported)" for file in collected["broken"]] + failed
     return Baseline(seconds, reaching, set(processes), imported, left_out)
