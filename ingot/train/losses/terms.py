@@ -69,7 +69,7 @@ class Distributions:
     targets: Tensor  # [c]
     streams: Mapping[str, Tensor]  # [c] each
     vectors: Mapping[str, Tensor]  # [c, …] each
-    temperature: float = 1.0  # what the logits were divided by
+    temperature: float  # what the logits were divided by
 
 
 @dataclass(frozen=True)

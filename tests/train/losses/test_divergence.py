@@ -134,7 +134,7 @@ def test_the_likeliest_tokens_against_trl(tail: bool, tmp_path: Path) -> None:
 def test_all_tokens_as_likeliest_are_the_whole_vocabulary(beta: float) -> None:
     logits, others = torch.randn(2, 6, 11, dtype=torch.float64, generator=torch.Generator().manual_seed(3))
     values, ids = others.log_softmax(-1).topk(11)
-    tokens = Distributions(logits, ids[:, 0], {}, {"teacher_tokens": ids, "teacher_logprobs": values})
+    tokens = Distributions(logits, ids[:, 0], {}, {"teacher_tokens": ids, "teacher_logprobs": values}, 1.0)
     sparse = TopKDivergence(beta=beta, tail=False).measure(tokens)["teacher_divergence"]
     torch.testing.assert_close(sparse, generalised_jsd(logits.log_softmax(-1), others.log_softmax(-1), beta))
 
@@ -145,7 +145,7 @@ def test_one_token_teaches_nothing_without_a_tail() -> None:
         "teacher_tokens": torch.tensor([[2], [4], [0]]),
         "teacher_logprobs": torch.tensor([[-0.5], [-1.0], [-2.0]]),
     }
-    tokens = Distributions(logits, torch.zeros(3), {}, given)
+    tokens = Distributions(logits, torch.zeros(3), {}, given, 1.0)
 
     def gradient(term: Divergence) -> Tensor:
         return torch.autograd.grad(term.measure(tokens)["teacher_divergence"].sum(), logits)[0]
