@@ -113,6 +113,22 @@ def test_nothing_is_tried_where_no_test_passes(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_a_line_that_no_test_runs_survives(tmp_path: Path) -> None:
+    (tmp_path / "package").mkdir()
+    (tmp_path / "package" / "code.py").write_text("def f(n):\n    return n\n\ndef g(n):\n    return n\n")
+    (tmp_path / "tests").mkdir()
+    (tmp_path / "tests" / "test_code.py").write_text(
+        "from package.code import f\ndef test_f():\n    assert f(2) == 2\n"
+    )
+    done, found = run_tool(tmp_path)
+    assert done.returncode == 1, done.stderr
+    assert [(each.get("line"), each.get("tests"), each.get("tried")) for each in found] == [
+        (5, 0, None),
+        (None, None, 2),
+    ]
+
+
+@pytest.mark.slow
 def test_survivors_of_a_small_package(tmp_path: Path) -> None:
     """Four faults: a test in this process, one in a program and one that never ends notice three of them."""
     (tmp_path / "package").mkdir()

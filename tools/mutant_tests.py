@@ -235,9 +235,13 @@ def try_all(faults: list[Fault], baseline: Baseline, slots: list[Slot], until: f
     running: list[Attempt] = []
     while True:
         while waiting and free and time.monotonic() < until:
-            fault, slot = waiting.pop(), free.pop()
+            fault = waiting.pop()
+            if not (rounds := baseline.rounds(fault)):  # no test runs the line
+                yield Result(fault, "survived", 0, 0.0)
+                continue
+            slot = free.pop()
             write(slot.tree / fault.file, fault.mutant.source)
-            running.append(Attempt(fault, slot, baseline.rounds(fault)))
+            running.append(Attempt(fault, slot, rounds))
             begin(running[-1], baseline)
         if not running:
             return
