@@ -162,7 +162,10 @@ def test_the_win_rate_is_that_at_equal_lengths() -> None:
 
 def test_without_enough_steps_the_fit_is_the_best_so_far(monkeypatch: pytest.MonkeyPatch) -> None:
     generator = np.random.default_rng(0)
-    features, wanted = np.stack([np.ones(40), generator.normal(size=40)], axis=1), generator.integers(0, 2, 40).astype(np.float64)
+    features, wanted = (
+        np.stack([np.ones(40), generator.normal(size=40)], axis=1),
+        generator.integers(0, 2, 40).astype(np.float64),
+    )
     whole = length_control.fit(features, wanted, 10.0)
     monkeypatch.setattr(length_control, "STEPS", 1)
     once = length_control.fit(features, wanted, 10.0)
