@@ -63,10 +63,13 @@ class LocalModel:
         self._said = None
         prompt = self._prompt(messages, list(tools), thinking)
         if len(prompt) >= self.engine.length:
+            ways = ["say less"]
+            ways += ["begin again with /reset"] if any(each.role == "assistant" for each in messages) else []
+            ways += ["offer no tools (--tools none)"] if tools else []
             raise IngotError(
                 f"the conversation would have {len(prompt)} tokens, the model holds {self.engine.length}",
                 place="chat",
-                fix="begin again with /reset, or say less",
+                fix=", or ".join(ways),
             )
         sampled: list[int] = []
         opened = self.chat.opens_trace(prompt)

@@ -87,8 +87,9 @@ def test_an_answer_that_is_stopped_is_ended_and_the_talk_goes_on(speaker: Transf
 
 def test_a_message_to_which_nothing_was_said_is_taken_back(speaker: Transformer) -> None:
     conversation = make_conversation(speaker, length=100)
-    with pytest.raises(IngotError, match="the model holds 100"):
+    with pytest.raises(IngotError, match="the model holds 100") as told:
         list(conversation.say("1" * 100))
+    assert told.value.fix == "say less, or offer no tools (--tools none)", "nothing was said before"
     assert conversation.messages == []
     with pytest.raises(IngotError, match="the model holds 100"):  # and it can be sent again
         list(conversation.retry())
@@ -116,7 +117,9 @@ def test_a_tool_that_is_not_there_is_named_to_the_model(speaker: Transformer) ->
 def test_a_long_result_is_cut(speaker: Transformer) -> None:
     book = {"times": make_tool(lambda a, b: "x" * (LONGEST_RESULT + 5), schema=SCHEMA, asks=False, here=True)}
     conversation = make_conversation(speaker, book)
-    with pytest.raises(IngotError, match="tokens, the model holds 256"):
+    with pytest.raises(
+        IngotError, match=r"tokens, the model holds 256.*\n.*say less, or begin again with /reset, or offer"
+    ):
         list(conversation.say(QUESTION))
     assert conversation.messages[-1].content == "x" * LONGEST_RESULT + "\n… (5 more characters were cut)"
 
