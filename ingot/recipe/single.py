@@ -17,8 +17,10 @@ from ingot.recipe.read import ROOT_KEYS, Change, Changes, anchored, apply_change
 from ingot.recipe.recipe import Recipe
 from ingot.recipe.stages import STAGES, Table
 from ingot.recipe.tree import Node, to_node
+from ingot.workspace.errors import RecipeError
 
 RECIPE_PARTS = (("name",), ("seed",))
+DATA = frozenset({".jsonl", ".csv", ".tsv", ".parquet", ".arrow", ".txt", ".html", ".gz", ".zst", ".bz2", ".xz"})
 
 
 def load_stage(
@@ -34,6 +36,7 @@ def load_stage(
     """The recipe to run and the names of its stages of `kind`. `inputs` fills roles with paths (or stages' names);
     `options` are set in each of those stages."""
     path = Path(path)
+    _check_no_data(path, kind, table)
     problems = Problems()
     root = read_file(path, problems)
     parsed = parse_changes(changes, problems)
@@ -85,6 +88,20 @@ def make_stage(
     root = apply_changes(root, parsed, problems)
     problems.raise_if_any()
     return build_recipe(root, here, problems, table)
+
+
+def _check_no_data(path: Path, kind: str, table: Table) -> None:
+    """Refuse the user's data where a file of options belongs, and say how options name it."""
+    if not (path.is_dir() or (path.suffix in DATA and path.is_file())):
+        return
+    named = {"files": f"files: [{path}]", "sources": f"sources: [{{files: {path}}}]"}
+    fields = table.find(kind).config.model_fields
+    example = next((text for field, text in named.items() if field in fields), None)
+    raise RecipeError(
+        "this is data, and a recipe or a YAML file of options is wanted",
+        place=str(path),
+        fix=f"write a file with the stage's options{f', such as {example}' if example else ''}, then: ingot {kind} FILE.yaml",
+    )
 
 
 def _lacks_stages(root: Node, own: Container[str], table: Table) -> bool:

@@ -121,3 +121,19 @@ def test_problems(write: Write) -> None:
     with pytest.raises(RecipeError) as caught:
         single(write(RECIPE), "judge")
     assert str(caught.value) == "recipe.yaml: the recipe has no judge stage\n  fix: it has: make, score, train"
+
+
+def test_data_where_options_belong(tmp_path: Path) -> None:
+    """What a newcomer types first."""
+    rows = tmp_path / "rows.jsonl"
+    rows.write_text('{"messages": []}\n{"messages": []}\n')
+    for path, kind, told in (
+        (rows, "sft", f"files: [{rows}]"),
+        (tmp_path, "curate", f"sources: [{{files: {tmp_path}}}]"),
+    ):
+        with pytest.raises(RecipeError) as caught:
+            load_stage(path, kind)
+        assert str(caught.value) == (
+            f"{path}: this is data, and a recipe or a YAML file of options is wanted\n"
+            f"  fix: write a file with the stage's options, such as {told}, then: ingot {kind} FILE.yaml"
+        )
