@@ -33,7 +33,7 @@ from ingot.train.layouts.steps import Numbers, train_steps
 from ingot.train.parallel.config import MeshConfig
 from ingot.workspace.files import atomic_file
 
-CASE_SECONDS = 150.0  # the longest that a case may take, its group's start and compilation included
+CASE_SECONDS = 300.0  # the longest that a case may take, its group's start and compilation included
 TIMEOUT = timedelta(seconds=60)  # of an exchange
 POLL_SECONDS = 0.05
 FAREWELL_SECONDS = 10.0
