@@ -165,7 +165,7 @@ def check_span(name: str, value: float) -> None:
         raise ValueError(f"{name} ({value}) is neither a share of the steps (at most 1) nor a whole number of them")
 
 
-OPTIMIZERS = Parts(OptimizerConfig, "optimizer", (AdamWConfig, MuonConfig), default="adamw")
+OPTIMIZERS = Parts(OptimizerConfig, "optimizer", (AdamWConfig, MuonConfig), default="adamw")  # type: ignore[type-abstract]
 AnyOptimizer = Annotated[OptimizerConfig, OPTIMIZERS]
 
 

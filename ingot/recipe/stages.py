@@ -23,7 +23,7 @@ class Table(dict[str, Stage]):
     def find(self, kind: str) -> Stage:
         """The kind of this name, or `file.py:Name`. A RecipeError says what is wrong and what is near."""
         if is_outside(kind):
-            found = adopt(load_outside(kind), kind, Stage, "stage kind")
+            found = adopt(load_outside(kind), kind, Stage, "stage kind")  # type: ignore[type-abstract]
             return found(spec_of(found))
         if kind not in self:
             raise RecipeError(

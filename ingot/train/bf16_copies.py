@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import cast
 
 import torch
 from torch import Tensor, nn
@@ -36,7 +37,7 @@ class Bf16Copies:
         self.attributes = [(module, f"{name}_copy") for module, name in found]
         self.weights = [module.get_parameter(name) for module, name in found]
         if head:
-            self.weights.append(model.head_weight_VD)
+            self.weights.append(cast("nn.Parameter", model.head_weight_VD))
         self.copies = [torch.empty_like(weight, dtype=dtype, requires_grad=False) for weight in self.weights]
         self.head = self.copies[-1] if head else None  # for the fused loss, which makes the head's gradient in float32
         for weight, copy in zip(self.weights, self.copies, strict=True):

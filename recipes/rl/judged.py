@@ -40,7 +40,7 @@ def connect(judge: JudgeConfig) -> Judge:
 class Judged(Environment):
     """Explain something in a few words, to the liking of a judge."""
 
-    judged_by: Annotated[JudgeConfig, JUDGES] = Field(
+    judged_by: Annotated[JudgeConfig, JUDGES] = Field(  # type: ignore[assignment]  # read by its keys
         {"url": "http://127.0.0.1:8000/v1", "model": "judge"}, description="{url, model}, {checkpoint} or file.py:Name"
     )
     longest: int = Field(280, gt=0, description="characters of an answer; a longer one earns nothing")

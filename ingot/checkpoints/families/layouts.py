@@ -50,6 +50,7 @@ class Names:
         if isinstance(channel, MoeConfig):
             return layout | self.mixture_layout(f"{ours}feed_forward.", f"{theirs}{self.mixture}.", channel)
         if channel is not None:
+            assert isinstance(channel, FeedForwardConfig), "no model type has a feed-forward of the user's own"
             layout |= feed_forward_layout(f"{ours}feed_forward.", f"{theirs}{self.feed_forward}.", channel)
         return layout
 

@@ -80,7 +80,7 @@ def write_llama4(config: ModelConfig) -> Values:
 def _layer(ours: str, theirs: str, block: BlockConfig, site: Site) -> Layout:
     if isinstance(block.feed_forward, FeedForwardConfig):
         return NAMES.layer(ours, theirs, block, site)
-    assert block.feed_forward is not None and block.feed_forward.shared is not None
+    assert isinstance(block.feed_forward, MoeConfig) and block.feed_forward.shared is not None
     layout = NAMES.norms_and_mixer(ours, theirs, block, site)
     ours, theirs = f"{ours}feed_forward.", f"{theirs}feed_forward."
     layout[f"{theirs}router.weight"] = maps_to(f"{ours}router.weight")

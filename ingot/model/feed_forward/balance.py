@@ -154,7 +154,11 @@ class QuantileUpdate(BalancerConfig):
         return QuantileBalancer(self, 1 - active / experts, score)
 
 
-BALANCERS = Parts(BalancerConfig, "balancer", (AuxiliaryLoss, RouterZLoss, BiasUpdate, Smebu, QuantileUpdate))
+BALANCERS = Parts(
+    BalancerConfig,  # type: ignore[type-abstract]
+    "balancer",
+    (AuxiliaryLoss, RouterZLoss, BiasUpdate, Smebu, QuantileUpdate),
+)
 AnyBalancer = Annotated[BalancerConfig, BALANCERS]
 
 

@@ -12,5 +12,5 @@ from ingot.model.feed_forward.dense import FeedForwardConfig
 from ingot.model.feed_forward.mixture import MoeConfig
 from ingot.workspace.kinds import Parts
 
-FEED_FORWARDS = Parts(ChannelConfig, "feed-forward", (FeedForwardConfig, MoeConfig), default="dense")
+FEED_FORWARDS = Parts(ChannelConfig, "feed-forward", (FeedForwardConfig, MoeConfig), default="dense")  # type: ignore[type-abstract]
 AnyFeedForward = Annotated[ChannelConfig, FEED_FORWARDS]

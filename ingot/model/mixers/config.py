@@ -18,7 +18,7 @@ from ingot.model.mixers.parallel import ParallelConfig
 from ingot.workspace.kinds import Parts
 
 MIXERS = Parts(
-    MixerConfig,
+    MixerConfig,  # type: ignore[type-abstract]
     "mixer",
     (AttentionConfig, MlaConfig, LightningConfig, GatedDeltaConfig, KdaConfig, Mamba2Config, ParallelConfig),
     default="attention",

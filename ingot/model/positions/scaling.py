@@ -173,7 +173,11 @@ class LongRopeScaling(ScalingConfig):
         return self
 
 
-SCALINGS = Parts(ScalingConfig, "position scaling", (LinearScaling, Llama3Scaling, YarnScaling, LongRopeScaling))
+SCALINGS = Parts(
+    ScalingConfig,  # type: ignore[type-abstract]
+    "position scaling",
+    (LinearScaling, Llama3Scaling, YarnScaling, LongRopeScaling),
+)
 AnyScaling = Annotated[ScalingConfig, SCALINGS]
 
 

@@ -94,6 +94,9 @@ class RayTransportConfig(TransportConfig):
         return RayTransport(fleet.sampler, fleet.count, fleet.silence, self.address, self.cpus, gpus)
 
 
-TRANSPORTS = Parts(  # type: ignore[type-abstract]
-    TransportConfig, "sampler transport", (LocalTransportConfig, RayTransportConfig), default="local"
+TRANSPORTS = Parts(
+    TransportConfig,  # type: ignore[type-abstract]
+    "sampler transport",
+    (LocalTransportConfig, RayTransportConfig),
+    default="local",
 )

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from hashlib import blake2b
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from pydantic import Field
 
@@ -48,7 +48,12 @@ class CountTask(SectionTask):
         )
         answer = "\n".join(f"{word}: {counts[word]}" for word in chosen)
         answer += f"\nMost frequent: {most}\n{pair[0]} and {pair[1]} together: {counts[pair[0]] + counts[pair[1]]}"
-        facts = {"counts": {word: counts[word] for word in chosen}, "most": most, "pair": pair, "answer": answer}
+        facts: dict[str, Any] = {
+            "counts": {word: counts[word] for word in chosen},
+            "most": most,
+            "pair": pair,
+            "answer": answer,
+        }
         return [self.request(section, question, **facts)]
 
     def check(self, request: Request, answer: str) -> str:
