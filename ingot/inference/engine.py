@@ -203,11 +203,13 @@ class Engine:
         self._waiting.add(request)
         return request
 
-    def submit_scoring(self, tokens: Sequence[int], first: int, lasts: Sequence[int] | None = None) -> Request:
+    def submit_scoring(
+        self, tokens: Sequence[int], first: int, lasts: Sequence[int] | None = None, likeliest: int = 0
+    ) -> Request:
         """Queue tokens to be scored from token `first` on; `step` moves it on, and its `scoring` has the result at the end.
 
         The last token is not read, so there may be one more than the engine holds. `lasts`: several candidates for the last
-        token, scored at the cost of one.
+        token, scored at the cost of one. `likeliest`: so many tokens are named at each position.
         """
         lasts = tuple(lasts or tokens[-1:])
         check_prompt(tokens, self.length + 1, self._vocabulary, "tokens")
@@ -216,7 +218,7 @@ class Engine:
             raise IngotError(f"scores from token {first} on of {len(tokens)}", place="engine", fix="score from 1 on")
         if not self.busy:
             self._weights.check(self.version)
-        request = Request(list(tokens), SCORING, 0, scoring=Scoring(first, lasts), number=self._numbers)
+        request = Request(list(tokens), SCORING, 0, scoring=Scoring(first, lasts, likeliest), number=self._numbers)
         self._numbers += 1
         self._waiting.add(request)
         return request

@@ -114,10 +114,26 @@ class Handle:
 
 
 class Visit:
-    """Work that counts towards `limit` without being a request; it runs by `begin` and ends by itself."""
+    """Work that counts towards `limit` as one request, whatever it hands in; at its end nothing of it stays in the engine."""
+
+    def __init__(self, runner: EngineRunner) -> None:
+        self._runner = runner
+        self._handles: list[Handle] = []
+
+    def score(self, tokens: Sequence[int], likeliest: int) -> Handle:
+        """Hand in tokens to be scored from the second on; `done` has the request with its `scoring`."""
+        runner = self._runner
+        handle = Handle(runner, None, None)
+        runner._hand_in(
+            lambda: runner._enter(handle, lambda: runner.engine.submit_scoring(tokens, 1, likeliest=likeliest))
+        )
+        self._handles.append(handle)
+        return handle
 
     def cancel(self) -> None:
-        """Nothing to give back."""
+        """Give up what it has handed in."""
+        for handle in self._handles:
+            handle.cancel()
 
 
 class EngineRunner:
@@ -173,20 +189,21 @@ class EngineRunner:
         handle = Handle(self, loop, inbox or (asyncio.Queue() if loop else None))
         with self._changed:
             self._check_limit()
-            self._hand_in(lambda: self._enter(handle, prompt, sampling, deadline))
+            self._hand_in(lambda: self._enter(handle, lambda: self.engine.submit(prompt, sampling, deadline=deadline)))
             self._open.add(handle)
         return handle
 
     @contextmanager
-    def visit(self) -> Iterator[None]:
+    def visit(self) -> Iterator[Visit]:
         """The body counts as a request: it is refused as one is, and a drain waits for its end."""
-        visit = Visit()
+        visit = Visit(self)
         with self._changed:
             self._check_limit()
             self._open.add(visit)
         try:
-            yield
+            yield visit
         finally:
+            visit.cancel()
             with self._changed:
                 self._open.discard(visit)
                 self._changed.notify_all()
@@ -312,12 +329,12 @@ class EngineRunner:
                 job = self._jobs.popleft()
             job()
 
-    def _enter(self, handle: Handle, prompt: Sequence[int], sampling: Sampling, deadline: float | None) -> None:
+    def _enter(self, handle: Handle, submit: Callable[[], Request]) -> None:
         if self.failure is not None:
             self._send({handle: Chunk(error=self.failure)})
             return
         try:
-            handle._request = self.engine.submit(prompt, sampling, deadline=deadline)
+            handle._request = submit()
         except IngotError as error:
             self._send({handle: Chunk(error=error)})
         except Exception as error:  # a bug, which is this request's alone

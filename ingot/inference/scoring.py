@@ -27,8 +27,12 @@ class Scoring:
 
     first: int  # the first token that is scored
     lasts: tuple[int, ...]  # what the last token may be
+    likeliest: int = 0  # tokens to be named at each position
     inner: dict[int, tuple[float, bool]] = field(default_factory=dict)  # by place: of the tokens before the last one
     outer: list[tuple[float, bool]] = field(default_factory=list)  # of each of `lasts`
+    tops: dict[int, list[tuple[int, float]]] = field(
+        default_factory=dict
+    )  # by place: the likeliest, with log-probability
 
     def result(self) -> list[tuple[float, bool]]:
         """For each last token: the log-probability of all scored tokens with it, and whether all are the likeliest."""
@@ -36,10 +40,16 @@ class Scoring:
         greedy = all(likeliest for _, likeliest in self.inner.values())
         return [(before + logprob, greedy and likeliest) for logprob, likeliest in self.outer]
 
+    def by_token(self) -> list[tuple[float, list[tuple[int, float]]]]:
+        """For each scored token, with the first of `lasts` at the end: its log-probability, and the likeliest at its position."""
+        values = [self.inner[place][0] for place in sorted(self.inner)] + [self.outer[0][0]]
+        return [(value, self.tops.get(place, [])) for place, value in enumerate(values, self.first)]
+
 
 def score_rows(model: Transformer, states_BTD: Tensor, group: Sequence[tuple[Request, int, int]]) -> None:
     """Score the rows of a pass; row i holds the states of positions `start` to `end` of its request."""
-    rows, columns, targets, kept = list[int](), list[int](), list[int](), list[tuple[Scoring, int | None]]()
+    rows, columns, targets = list[int](), list[int](), list[int]()
+    kept = list[tuple[Scoring, int, bool]]()  # of each target: for whom, its place, and whether it is the last
     for row, (request, start, end) in enumerate(group):
         scoring = request.scoring
         if scoring is None:
@@ -52,24 +62,30 @@ def score_rows(model: Transformer, states_BTD: Tensor, group: Sequence[tuple[Req
                 rows.append(row)
                 columns.append(place - 1 - start)
                 targets.append(target)
-                kept.append((scoring, None if last else place))
+                kept.append((scoring, place, last))
     if not rows:
         return
     device = states_BTD.device
     states_ND = states_BTD[torch.tensor(rows, device=device), torch.tensor(columns, device=device)]
     targets_N = torch.tensor(targets, device=device)
-    logprobs, likeliest = list[float](), list[bool]()
+    logprobs, likeliest, tops = list[float](), list[bool](), list[list[tuple[int, float]]]()
+    most = max(scoring.likeliest for scoring, _, _ in kept)
     at_once = max(1, LOGITS_AT_ONCE // (model.config.vocabulary_size or 1))
     for states, wanted in zip(states_ND.split(at_once), targets_N.split(at_once), strict=True):
         logits_NV = model.head(states)
         chosen_N = logits_NV.gather(1, wanted[:, None])[:, 0]
         highest_N, best_N = logits_NV.max(1)
+        values_NK, ids_NK = logits_NV.topk(min(most, logits_NV.shape[1]))
         # log Σ exp in place: torch's own makes two more tensors as large as the logits
         rest_N = logits_NV.sub_(highest_N[:, None]).exp_().sum(1).log_()
         logprobs += (chosen_N - highest_N - rest_N).tolist()
         likeliest += (best_N == wanted).tolist()
-    for (scoring, inside), logprob, best in zip(kept, logprobs, likeliest, strict=True):
-        if inside is None:
+        values = (values_NK - highest_N[:, None] - rest_N[:, None]).tolist()
+        tops += [list(zip(*pair, strict=True)) for pair in zip(ids_NK.tolist(), values, strict=True)]
+    for (scoring, place, last), logprob, best, top in zip(kept, logprobs, likeliest, tops, strict=True):
+        if scoring.likeliest:
+            scoring.tops[place] = top[: scoring.likeliest]
+        if last:
             scoring.outer.append((logprob, best))
         else:
-            scoring.inner[inside] = (logprob, best)
+            scoring.inner[place] = (logprob, best)

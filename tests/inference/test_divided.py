@@ -25,7 +25,6 @@ from ingot.inference.sampling import Sampling
 from ingot.inference.speculate.config import Speculation
 from ingot.model.config import ModelConfig
 from ingot.model.transformer import Transformer
-from ingot.serve.openai.scores import prompt_scores
 from ingot.train.layouts.steps import fresh
 from ingot.workspace.errors import CheckFailed, IngotError, RecipeError
 from tests.inference.conftest import reference_logprobs
@@ -110,9 +109,14 @@ def test_texts_and_scores_are_those_of_one_device_and_of_full_passes(group: Grou
     assert scored[0].scoring is not None and scored[1].scoring is not None
     for mine, other in zip(scored[0].scoring.result(), scored[1].scoring.result(), strict=True):
         assert mine[0] == pytest.approx(other[0], abs=1e-4) and mine[1] == other[1]
-    text = divided[0].context  # what the server's `echo` asks for, without caches
-    for (mine, _), (other, _) in zip(*(prompt_scores(each, text, 3) for each in (group.model, model)), strict=True):
-        assert mine == other is None or mine == pytest.approx(other, abs=TOLERANCE)
+    echoed = [
+        each.submit_scoring(divided[0].context, 1, likeliest=3) for each in (engine, whole)
+    ]  # the server's `echo`
+    finish(engine, whole)
+    assert echoed[0].scoring is not None and echoed[1].scoring is not None
+    for (mine, tops), (other, others) in zip(*(each.scoring.by_token() for each in echoed), strict=True):  # type: ignore[union-attr]
+        assert mine == pytest.approx(other, abs=TOLERANCE)
+        assert [value for _, value in tops] == pytest.approx([value for _, value in others], abs=TOLERANCE)
 
 
 def test_weights_in_flight_reach_all_ranks_between_the_same_steps(group: Group) -> None:

@@ -109,6 +109,29 @@ def test_scores_equal_transformers(model: Transformer) -> None:
         assert request.scoring.result()[0][0] == pytest.approx(expected_scores(logits, context, more)[0], abs=1e-4)
 
 
+@pytest.mark.parametrize(("chunk", "batch"), [(None, 1), (5, 3)])
+def test_each_token_and_the_likeliest_beside_it(model: Transformer, chunk: int | None, batch: int) -> None:
+    """What `echo` and `prompt_logprobs` ask for, of texts read in parts and several at a time: by the whole forward pass."""
+    engine = Engine(model, slots=4, length=64, chunk=chunk)
+    texts = [context + more for context, more in questions(seed=3)[:batch]]
+    asked = [engine.submit_scoring(text, 1, likeliest=3 + number) for number, text in enumerate(texts)]
+    plain = engine.submit_scoring(texts[0], 1)
+    run(engine, [*asked, plain])
+    for number, (text, request) in enumerate(zip(texts, asked, strict=True)):
+        with torch.no_grad():
+            logprobs = model(torch.tensor([text]))[0].double().log_softmax(-1)[:-1]
+        assert request.scoring is not None
+        found = request.scoring.by_token()
+        own = logprobs.gather(1, torch.tensor(text[1:])[:, None])[:, 0]
+        assert [value for value, _ in found] == pytest.approx(own.tolist(), abs=1e-4)
+        values, ids = logprobs.topk(3 + number)
+        assert [[token for token, _ in likeliest] for _, likeliest in found] == ids.tolist()
+        for (_, likeliest), expected in zip(found, values.tolist(), strict=True):
+            assert [value for _, value in likeliest] == pytest.approx(expected, abs=1e-4)
+    assert plain.scoring is not None
+    assert [likeliest for _, likeliest in plain.scoring.by_token()] == [[]] * (len(texts[0]) - 1)
+
+
 def test_a_greedy_text_is_the_likeliest_at_every_place(model: Transformer) -> None:
     engine = Engine(model, slots=2, length=64)
     (written,) = engine.complete([[5, 6, 7]], [Sampling(max_new_tokens=8, temperature=0.0)])

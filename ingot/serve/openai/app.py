@@ -13,11 +13,12 @@ from starlette.responses import PlainTextResponse, Response
 from ingot import __version__
 from ingot.model.transformer import REWARD_HEAD
 from ingot.serve.openai import responses
-from ingot.serve.openai.chat import chat_completion
-from ingot.serve.openai.completions import completion
+from ingot.serve.openai.answer import answer
+from ingot.serve.openai.chat import ChatEndpoint
+from ingot.serve.openai.completions import CompletionEndpoint
 from ingot.serve.openai.errors import ApiError, JsonAnswer, handle_errors
 from ingot.serve.openai.gate import OPEN, Gate
-from ingot.serve.openai.generate import generate
+from ingot.serve.openai.generate import GenerateEndpoint
 from ingot.serve.openai.generation import ClientGone
 from ingot.serve.openai.metrics import CONTENT_TYPE
 from ingot.serve.openai.pooling import pooling
@@ -70,17 +71,17 @@ def create_app(service: Service) -> FastAPI:
     @app.post("/v1/chat/completions", responses=answer_of(responses.ChatCompletion, stream=True))
     async def post_chat(body: ChatRequest, request: Request) -> Response:
         """Answer a conversation."""
-        return await chat_completion(service, body, request)
+        return await answer(ChatEndpoint(service, body), request)
 
     @app.post("/v1/completions", responses=answer_of(responses.TextCompletion, stream=True))
     async def post_completion(body: CompletionRequest, request: Request) -> Response:
         """Go on from a text."""
-        return await completion(service, body, request)
+        return await answer(CompletionEndpoint(service, body), request)
 
     @app.post("/inference/v1/generate", responses=answer_of(responses.TokenCompletion))
     async def post_generate(body: GenerateRequest, request: Request) -> Response:
         """Go on from tokens."""
-        return await generate(service, body, request)
+        return await answer(GenerateEndpoint(service, body), request)
 
     def card() -> dict[str, Any]:
         fields = {"id": service.name, "object": "model", "created": service.created, "owned_by": "ingot"}

@@ -15,12 +15,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from ingot.model.transformer import REWARD_HEAD, Transformer
-from ingot.serve.openai.completions import LONGEST_SCORING, encode_prompt, split_prompts
+from ingot.serve.openai.completions import encode_prompt, split_prompts
 from ingot.serve.openai.errors import ApiError, JsonAnswer, as_api_error
 from ingot.serve.openai.generation import unless_gone
 from ingot.serve.openai.prompts import make_conversation
 from ingot.serve.openai.replies import Heading, usage
 from ingot.serve.openai.requests import PoolingRequest
+from ingot.serve.openai.scores import LONGEST_SCORING
 from ingot.serve.openai.service import Service
 from ingot.workspace.errors import IngotError
 

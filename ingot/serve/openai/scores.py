@@ -1,35 +1,44 @@
-"""Scores a given text: log-probabilities of a prompt's own tokens, for `echo` with `logprobs` and for `prompt_logprobs`.
+"""Scores given texts: log-probabilities of a prompt's own tokens, for `echo` with `logprobs` and for `prompt_logprobs`.
 
-    log p(t_i | t_0 … t_{i-1}) = log softmax(logits_{i-1})[t_i],   none for the first token
+    log p(t_i | t_0 … t_{i-1})    none for the first token
 
-Evaluation harnesses compare answers by it. One pass without a cache, in the engine's thread between two steps; the
-vocabulary is looked at for `STRIP` positions at a time, since all of them at once could fill the memory.
-
-Shapes: T tokens, D width, S positions of a strip, V vocabulary, K likeliest tokens.
+Evaluation harnesses compare answers by it. The engine scores a prompt while it reads it (inference/scoring.py), in its batch
+among the answers of other requests; a few prompts of one request are in it at a time, so that others do not wait for all.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 
-import torch
+from ingot.inference.request import Request as EngineRequest
+from ingot.inference.runner import EngineRunner
+from ingot.serve.openai.errors import ApiError, as_api_error
+from ingot.workspace.errors import IngotError
 
-from ingot.model.transformer import Transformer
-
-STRIP = 128
+AT_ONCE = 8  # prompts
+LONGEST_SCORING = 300.0  # seconds that a prompt may take, the wait for its turn included
 Score = tuple[float | None, list[tuple[int, float]]]  # of a token; of the likeliest at its position
+NO_SCORE: Score = (None, [])  # of the first token
 
 
-@torch.inference_mode()
-def prompt_scores(model: Transformer, tokens: Sequence[int], likeliest: int) -> list[Score]:
-    """The log-probability of each token after those before it, and the likeliest tokens at its position."""
-    scores: list[Score] = [(None, [])]
-    tokens_1T = torch.tensor([tokens], device=model.embedding.weight.device)
-    states_TD = model.hidden(tokens_1T)[0, :-1]
-    for start in range(0, len(tokens) - 1, STRIP):
-        logprobs_SV = model.head(states_TD[start : start + STRIP]).float().log_softmax(-1)
-        own_S = logprobs_SV.gather(-1, tokens_1T[0, start + 1 : start + 1 + STRIP, None])[:, 0].tolist()
-        values_SK, ids_SK = logprobs_SV.topk(min(likeliest, logprobs_SV.shape[-1]), dim=-1)
-        for logprob, ids, values in zip(own_S, ids_SK.tolist(), values_SK.tolist(), strict=True):
-            scores.append((logprob, list(zip(ids, values, strict=True))))
+async def score_prompts(runner: EngineRunner, prompts: Sequence[Sequence[int]], likeliest: int) -> list[list[Score]]:
+    """For each prompt: the log-probability of each token after those before it, and the likeliest at its position."""
+    scores: list[list[Score]] = []
+    try:
+        with runner.visit() as visit:
+            for start in range(0, len(prompts), AT_ONCE):
+                few = prompts[start : start + AT_ONCE]
+                handles = [visit.score(tokens, likeliest) if len(tokens) > 1 else None for tokens in few]
+                waits = [asyncio.wrap_future(handle.done) for handle in handles if handle is not None]
+                done = iter(await asyncio.wait_for(asyncio.gather(*waits), LONGEST_SCORING))
+                scores += [[NO_SCORE, *([] if handle is None else _by_token(next(done)))] for handle in handles]
+    except (IngotError, RuntimeError, TimeoutError) as error:
+        raise as_api_error(error) from error
     return scores
+
+
+def _by_token(request: EngineRequest) -> list[Score]:
+    if request.finish != "scored" or request.scoring is None:
+        raise ApiError(503, "the server is shutting down", code="draining")
+    return [*request.scoring.by_token()]

@@ -25,7 +25,6 @@ from ingot.checkpoints.checkpoint import save_checkpoint
 from ingot.cli.app import app
 from ingot.inference.engine import Engine
 from ingot.inference.sampling import Sampling
-from ingot.serve.openai.scores import prompt_scores
 from ingot.tokens.tokenizer import Tokenizer
 from ingot.workspace.errors import IngotError
 from tests.post.rl.test_asynchronous import alive, descendants
@@ -263,15 +262,16 @@ SCORED: dict[str, Any] = {"prompt": "the sum", "max_tokens": 0, "echo": True, "l
 
 
 def slowly(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Make the scoring of a prompt take a moment; the list grows with each one that was scored."""
+    """Make the scoring of a prompt take a moment; the list grows with each one that was handed in."""
     done: list[int] = []
+    submit = Engine.submit_scoring
 
-    def score(*rest: Any) -> Any:
+    def score(*rest: Any, **options: Any) -> Any:
         time.sleep(0.02)
         done.append(len(done))
-        return prompt_scores(*rest)
+        return submit(*rest, **options)
 
-    monkeypatch.setattr("ingot.serve.openai.completions.prompt_scores", score)
+    monkeypatch.setattr(Engine, "submit_scoring", score)
     return done
 
 
