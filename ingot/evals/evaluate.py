@@ -112,7 +112,7 @@ def _named(measured: Measured, suite: Suite, mode: str) -> Measured:
         )
         for each in measured.metrics
     ]
-    samples = [{**each, "mode": mode} if mode else each for each in measured.samples]
+    samples = [replace(each, mode=mode) for each in measured.samples] if mode else measured.samples
     return Measured(metrics, samples)
 
 

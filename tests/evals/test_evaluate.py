@@ -128,9 +128,9 @@ def test_a_solver_scores_one_everywhere(world: World) -> None:
     assert {metric.estimate.value for metric in metrics} == {1.0}
     assert {metric.estimate.standard_error for metric in metrics} == {0.0}
     assert [metric.estimate.count for metric in metrics[:9:2]] == [6, 5, 4, 3, 18]
-    assert len(samples) == 8 and all(sample["correct"] for sample in samples)
-    assert {"task_id", "kind", "prompt", "completion", "expected", "correct"} == set(samples[0])
-    assert samples[0]["completion"].startswith("<think>")
+    assert len(samples) == 8 and all(sample.correct for sample in samples)
+    assert {"task_id", "kind", "prompt", "completion", "expected", "correct"} == set(samples[0].to_row())
+    assert str(samples[0].completion).startswith("<think>")
 
 
 def test_a_named_suite_has_its_name_before_its_metrics(world: World) -> None:

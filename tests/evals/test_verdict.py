@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from ingot.evals.config import ClaimConfig, VerdictConfig
-from ingot.evals.scores.scores import Metric, load_scores, metric_of_units, save_scores
+from ingot.evals.scores.scores import Metric, Sample, load_scores, metric_of_units, save_scores
 from ingot.evals.scores.statistics import Estimate
 from ingot.evals.verdict import judge
 from ingot.evals.verdict import run as run_stage
@@ -141,7 +141,7 @@ def folders(tmp_path: Path) -> dict[str, Path]:
 
 def test_scores_survive_the_disk(tmp_path: Path) -> None:
     unknown = Metric("one", Estimate(1.0, float("inf"), 1), "One")
-    save_scores(tmp_path / "scores", [*SCORES["rl"].values(), unknown], [{"task_id": "x"}])
+    save_scores(tmp_path / "scores", [*SCORES["rl"].values(), unknown], [Sample("x", "", "", "")])
     assert load_scores(tmp_path / "scores") == {**SCORES["rl"], "one": unknown}
     assert load_scores(tmp_path) == load_scores(tmp_path / "scores")
     assert "Infinity" not in (tmp_path / "scores" / "scores.json").read_text(encoding="utf-8")

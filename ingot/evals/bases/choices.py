@@ -22,7 +22,7 @@ from typing import Any, Literal
 from ingot.envs.rows import Row, need
 from ingot.evals.bases.identity import digest, unique
 from ingot.evals.engine.request import Likelihood, Likely, Question
-from ingot.evals.scores.scores import Metric, metric_of_units
+from ingot.evals.scores.scores import KEPT_SAMPLES, Metric, Sample, metric_of_units
 from ingot.workspace.errors import DataError
 
 Score = Literal["raw", "token", "byte", "character", "unconditional", "gold"]
@@ -41,7 +41,6 @@ HARNESS: dict[Score, str] = {  # what the LM evaluation harness calls them
     "unconditional": "acc_mutual_info",
 }
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
-KEPT_SAMPLES = 12
 
 
 @dataclass(frozen=True)
@@ -206,19 +205,12 @@ def item_ids(items: Sequence[Item]) -> list[str]:
 
 def choice_samples(
     kind: str, items: Sequence[Item], ids: Sequence[str], likely: Sequence[Sequence[Likely]]
-) -> list[dict[str, Any]]:
-    """Rows of samples.jsonl: what the raw likelihood picks."""
-    rows = []
+) -> list[Sample]:
+    """What the raw likelihood picks."""
+    samples = []
     for name, item, answers in list(zip(ids, items, likely, strict=True))[:KEPT_SAMPLES]:
         pick = picked([each.logprob for each in answers])
-        rows.append(
-            {
-                "task_id": name,
-                "kind": kind,
-                "prompt": item.context(pick),
-                "completion": item.choices[pick],
-                "expected": item.context(item.gold) if item.contexts else item.choices[item.gold],
-                "correct": pick == item.gold or pick in item.also_gold,
-            }
-        )
-    return rows
+        expected = item.context(item.gold) if item.contexts else item.choices[item.gold]
+        right = pick == item.gold or pick in item.also_gold
+        samples.append(Sample(name, kind, item.context(pick), item.choices[pick], expected, right))
+    return samples

@@ -27,11 +27,10 @@ from ingot.evals.bases.file_suite import FileSuite
 from ingot.evals.bases.suite import Measured, Measuring, Subject, check_top_p
 from ingot.evals.engine.prompt import as_text
 from ingot.evals.engine.request import Conversation, Generation, Question, Worked, Written
-from ingot.evals.scores.scores import Metric, metric_of_units
+from ingot.evals.scores.scores import KEPT_SAMPLES, Metric, Sample, metric_of_units
 from ingot.evals.scores.statistics import pass_at_k, pass_hat_k
 from ingot.workspace.errors import CheckFailed, DataError
 
-KEPT_SAMPLES = 12
 UNANSWERED = ("error", "deadline")  # ways in which an answer ends that say nothing about the model
 
 
@@ -198,23 +197,20 @@ def trouble_metrics(suite: str, graded: Sequence[Graded]) -> Iterator[Metric]:
         yield metric_of_units(f"{suite}/cut", cut, f"Ended at the token limit, {suite}", higher_is_better=False)
 
 
-def kept_samples(suite: str, graded: Sequence[Graded], most: int = KEPT_SAMPLES) -> list[dict[str, Any]]:
+def kept_samples(suite: str, graded: Sequence[Graded], most: int = KEPT_SAMPLES) -> list[Sample]:
     """The first answer to each of the first questions: the same questions for every model."""
     kept: dict[str, Graded] = {}
     for each in graded:
         if len(kept) < most:
             kept.setdefault(each.item.id, each)
     return [
-        {
-            "task_id": id,
-            "kind": suite,
-            "prompt": prompt_text(each.item.prompt),
-            "completion": each.written.text,
-            "expected": each.item.expected,
-            "correct": each.grade is not None and next(iter(each.grade.scores.values()), 0.0) == 1.0,
-        }
+        Sample(id, suite, prompt_text(each.item.prompt), each.written.text, each.item.expected, _is_right(each.grade))
         for id, each in kept.items()
     ]
+
+
+def _is_right(grade: Grade | None) -> bool:
+    return grade is not None and next(iter(grade.scores.values()), 0.0) == 1.0
 
 
 def prompt_text(prompt: Question | Conversation) -> str:

@@ -20,13 +20,12 @@ from typing import ClassVar
 from pydantic import Field
 
 from ingot.envs.rows import Row
-from ingot.evals.bases.choices import KEPT_SAMPLES
 from ingot.evals.bases.few_shot import Draw, FewShot
 from ingot.evals.bases.file_suite import FileSuite, rows_of
 from ingot.evals.bases.identity import digest, unique
 from ingot.evals.bases.suite import Measured, Measuring, Subject
 from ingot.evals.engine.request import Generation, Question
-from ingot.evals.scores.scores import metric_of_units
+from ingot.evals.scores.scores import KEPT_SAMPLES, Sample, metric_of_units
 
 ARTICLES = re.compile(r"\b(a|an|the)\b", re.UNICODE)
 NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
@@ -107,14 +106,7 @@ class ShortAnswerSuite(FileSuite):
         kind = self.short_name
         first = units[next(iter(self.measures))]
         samples = [
-            {
-                "task_id": name,
-                "kind": kind,
-                "prompt": each.text,
-                "completion": answer.text,
-                "expected": each.answers[0],
-                "correct": first[name] == 1.0,
-            }
+            Sample(name, kind, each.text, answer.text, each.answers[0], first[name] == 1.0)
             for name, each, answer in list(zip(ids, asked, answers, strict=True))[:KEPT_SAMPLES]
         ]
         metrics = [

@@ -21,15 +21,15 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Generator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, ClassVar, TypeVar
 
 from pydantic import Field, ValidationInfo
 
 from ingot.evals.engine.prompt import Form
 from ingot.evals.engine.request import Answers, Requests
-from ingot.evals.scores.scores import Metric
+from ingot.evals.scores.scores import Metric, Sample
 from ingot.workspace.config import Config
 from ingot.workspace.errors import ArtifactError, RecipeError
 from ingot.workspace.kinds import Kind, Kinds
@@ -132,7 +132,7 @@ class Measured:
     """What a suite found: numbers, and rows of samples.jsonl (scores.py)."""
 
     metrics: Sequence[Metric] = ()
-    samples: Sequence[dict[str, Any]] = field(default_factory=list)
+    samples: Sequence[Sample] = ()
 
 
 Measuring = Generator[Requests, Answers, Measured]

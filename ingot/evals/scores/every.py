@@ -15,7 +15,7 @@ from typing import Any
 import yaml
 
 from ingot.evals.scores.history import HISTORY, read_history, save_step, step_folder
-from ingot.evals.scores.scores import SCORES, Metric
+from ingot.evals.scores.scores import SCORES, Metric, Sample
 from ingot.train.saving.early_end import ended_at
 from ingot.train.saving.steps import Steps, find_step
 from ingot.workspace.errors import ArtifactError
@@ -24,7 +24,7 @@ from ingot.workspace.interrupt import StopSignal
 from ingot.workspace.progress import format_values
 from ingot.workspace.stage import DONE, StageFolder
 
-Scored = tuple[Sequence[Metric], Sequence[dict[str, Any]]]  # metrics, and samples
+Scored = tuple[Sequence[Metric], Sequence[Sample]]  # metrics, and samples
 OPTIONS = "recipe.yaml"  # of a stage, in its folder
 LOOK_EVERY = 2.0  # seconds
 SHOWN = 3  # metrics in a line of progress

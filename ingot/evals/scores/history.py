@@ -12,9 +12,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-from ingot.evals.scores.scores import Metric, load_scores, save_scores
+from ingot.evals.scores.scores import Metric, Sample, load_scores, save_scores
 from ingot.evals.scores.signal import History, Run, Signal, signal
 from ingot.workspace.files import read_json
 
@@ -35,9 +34,7 @@ class Measurement:
     seconds: float
 
 
-def save_step(
-    folder: Path, step: int, metrics: Sequence[Metric], samples: Sequence[dict[str, Any]], seconds: float
-) -> None:
+def save_step(folder: Path, step: int, metrics: Sequence[Metric], samples: Sequence[Sample], seconds: float) -> None:
     """Add the scores of a step to the history in `folder`."""
     folder.mkdir(parents=True, exist_ok=True)
     save_scores(step_folder(folder, step), metrics, samples, {STEP: {"step": step, "seconds": round(seconds, 3)}})

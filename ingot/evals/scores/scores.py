@@ -4,7 +4,7 @@
                            "chance", "held_out"}}, and "also" where it has another name
     scores/tasks.json     {metric: {unit id: value}}: the mean of each task (or row of text) that the metric averages
     scores/clusters.json  {metric: {unit id: cluster}}, of metrics whose units are not independent
-    scores/samples.jsonl  {"task_id", "kind", "prompt", "completion", "expected", "correct"}
+    scores/samples.jsonl  {"task_id", "kind", "prompt", "completion", "expected", "correct"}, and "mode" (`Sample`)
 
 A standard error that is not known (one unit only) is null in JSON and infinite here. Invariant: a metric with units is
 the plain mean of its units, so the paired difference of two checkpoints is the difference of their values. `interval` is that of
@@ -15,9 +15,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from ingot.evals.scores.statistics import (
     Estimate,
@@ -31,6 +31,31 @@ from ingot.workspace.errors import ArtifactError
 from ingot.workspace.files import atomic_folder, read_json, write_json, write_jsonl
 
 SCORES, TASKS, CLUSTERS, SAMPLES = "scores.json", "tasks.json", "clusters.json", "samples.jsonl"
+KEPT_SAMPLES = 12  # answers of a suite that are kept for people to read
+Thing = TypeVar("Thing")
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One answer that is kept for people to read: a row of samples.jsonl."""
+
+    task_id: str
+    kind: str
+    prompt: str
+    completion: str | None
+    expected: Any = None
+    correct: bool | None = None
+    mode: str = ""  # of thinking, where a suite is measured in several
+
+    def to_row(self) -> dict[str, Any]:
+        """As it is written."""
+        row = asdict(self)
+        return row if self.mode else {key: value for key, value in row.items() if key != "mode"}
+
+
+def spread(things: Sequence[Thing]) -> Sequence[Thing]:
+    """As many as are kept, from the first to the last: where the kinds of a suite come one after the other."""
+    return things[:: -(-len(things) // KEPT_SAMPLES)] if things else things
 
 
 @dataclass(frozen=True)
@@ -94,7 +119,7 @@ def metric_of_units(
 def save_scores(
     folder: Path,
     metrics: Iterable[Metric],
-    samples: Sequence[dict[str, Any]],
+    samples: Sequence[Sample],
     others: Mapping[str, Any] | None = None,
 ) -> None:
     """Write the scores artifact; `others` are JSON files beside it, by name."""
@@ -105,7 +130,7 @@ def save_scores(
         write_json(temporary / CLUSTERS, {metric.name: dict(metric.clusters) for metric in metrics if metric.clusters})
         for name, value in (others or {}).items():
             write_json(temporary / name, value)
-        write_jsonl(temporary / SAMPLES, list(samples))
+        write_jsonl(temporary / SAMPLES, [sample.to_row() for sample in samples])
 
 
 def load_scores(folder: Path) -> dict[str, Metric]:

@@ -17,13 +17,12 @@ from typing import ClassVar
 from pydantic import Field
 
 from ingot.envs.rows import Row, need
-from ingot.evals.bases.choices import KEPT_SAMPLES
 from ingot.evals.bases.file_suite import FileSuite, rows_of
 from ingot.evals.bases.identity import digest, unique
 from ingot.evals.bases.spread import in_turn
 from ingot.evals.bases.suite import Measured, Measuring, Subject
 from ingot.evals.engine.request import Generation, Question
-from ingot.evals.scores.scores import metric_of_units
+from ingot.evals.scores.scores import KEPT_SAMPLES, Sample, metric_of_units
 from ingot.workspace.errors import DataError
 
 HARNESS = re.compile(r"(?<=the answer is )(.*)(?=.)")
@@ -61,16 +60,8 @@ class Bbh(FileSuite):
         for name, (task, row), answer in zip(ids, asked, answers, strict=True):
             harness[name] = float(harness_answer(answer.text) == row["target"])
             flexible[name] = float(flexible_answer(answer.text) == row["target"])
-            samples.append(
-                {
-                    "task_id": name,
-                    "kind": f"bbh/{task}",
-                    "prompt": row["input"],
-                    "completion": answer.text,
-                    "expected": row["target"],
-                    "correct": flexible[name] == 1.0,
-                }
-            )
+            right = flexible[name] == 1.0
+            samples.append(Sample(name, f"bbh/{task}", row["input"], answer.text, row["target"], right))
         metrics = [
             metric_of_units("bbh/flexible", flexible, "BIG-Bench Hard, accuracy"),
             metric_of_units("bbh/harness", harness, "BIG-Bench Hard, as the harness reads answers"),

@@ -25,7 +25,7 @@ from ingot.evals.bases.file_suite import rows_of
 from ingot.evals.bases.suite import Measured, Measuring, Subject, Suite
 from ingot.evals.engine.prompt import Form
 from ingot.evals.engine.request import Play
-from ingot.evals.scores.scores import Metric, metric_of_units
+from ingot.evals.scores.scores import Metric, Sample, metric_of_units, spread
 from ingot.evals.suites.bfcl.apis import MODULES, PACKAGE
 from ingot.evals.suites.bfcl.conversation import STEPS, Question, ServiceConversation
 from ingot.workspace.errors import CheckFailed, DataError, RecipeError
@@ -33,7 +33,6 @@ from ingot.workspace.packages import pip_install
 
 Category = Literal["multi_turn_base", "multi_turn_miss_func", "multi_turn_miss_param", "multi_turn_long_context"]
 RESULT_CHARACTERS = 1_000_000  # the leaderboard cuts nothing: long_context is about long results
-KEPT = 12
 
 
 class BfclMultiTurn(Suite):
@@ -71,8 +70,7 @@ class BfclMultiTurn(Suite):
             Play(environment.conversation(each, native=native), environment, limits, self.temperature)
             for each in questions
         ]
-        rows = [_row(each) for each in episodes]
-        return Measured(multi_turn_metrics(episodes), rows[:: -(-len(rows) // KEPT)])
+        return Measured(multi_turn_metrics(episodes), [_sample(each) for each in spread(episodes)])
 
     def questions(self, category: str, subject: Subject) -> list[Question]:
         """The questions of a category."""
@@ -164,14 +162,8 @@ def _files(category: str, folder: str = "") -> tuple[str, str]:
     return f"bfcl/{here}.json*", f"bfcl/{f'{folder}/' if folder else ''}BFCL_v4_{category}.json"
 
 
-def _row(episode: Episode) -> dict[str, Any]:
+def _sample(episode: Episode) -> Sample:
     question: Question = episode.task.data["question"]
     said = [f"{message.role}: {message.content or message.tool_calls}" for message in episode.messages]
-    return {
-        "task_id": question.id,
-        "kind": f"bfcl/{question.category}",
-        "prompt": episode.task.question,
-        "completion": "\n".join(said),
-        "expected": str(question.reference),
-        "correct": episode.score.correct,
-    }
+    kind, asked, expected = f"bfcl/{question.category}", episode.task.question, str(question.reference)
+    return Sample(question.id, kind, asked, "\n".join(said), expected, episode.score.correct)

@@ -9,6 +9,7 @@ from pydantic import Field, model_validator
 from ingot.evals.bases.suite import Measured, Measuring, Subject, Suite
 from ingot.evals.engine.prompt import Form
 from ingot.evals.engine.request import Generation, PlainText
+from ingot.evals.scores.scores import Sample
 
 
 class Continuations(Suite):
@@ -34,14 +35,7 @@ class Continuations(Suite):
         written = yield [Generation(PlainText(text), max_new_tokens=self.tokens) for text in texts]
         return Measured(
             samples=[
-                {
-                    "task_id": f"prompt-{number}",
-                    "kind": "continuation",
-                    "prompt": text,
-                    "completion": each.text,
-                    "expected": None,
-                    "correct": None,
-                }
+                Sample(f"prompt-{number}", "continuation", text, each.text)
                 for number, (text, each) in enumerate(zip(texts, written, strict=True))
             ]
         )

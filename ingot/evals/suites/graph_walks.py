@@ -23,7 +23,7 @@ from ingot.envs.rows import fingerprints, need
 from ingot.evals.bases.file_suite import rows_of
 from ingot.evals.bases.suite import Measured, Measuring, Subject, Suite
 from ingot.evals.engine.request import Generation, Question
-from ingot.evals.scores.scores import Metric, metric_of_units
+from ingot.evals.scores.scores import Metric, Sample, metric_of_units, spread
 from ingot.workspace.errors import RecipeError
 
 INTRODUCTION = """\
@@ -47,7 +47,6 @@ ANSWER = re.compile(r"Final Answer:\s*\[(.*)\]")
 EDGES_PER_NODE = 3
 EDGE_TOKENS = 8  # that an edge takes at least: two names of ten digits
 ATTEMPTS = 100
-KEPT = 12
 Operation = Literal["bfs", "parents"]
 
 
@@ -59,6 +58,11 @@ class Asked:
     kind: str
     prompt: str
     nodes: frozenset[str]
+
+    def sample(self, text: str) -> Sample:
+        """What of it and its answer people read."""
+        right = set_f1(last_line_answer(text), self.nodes) == 1
+        return Sample(self.id, f"graph_walks/{self.kind}", self.prompt, text, ", ".join(sorted(self.nodes)), right)
 
 
 class GraphWalks(Suite):
@@ -84,18 +88,7 @@ class GraphWalks(Suite):
         metrics = []
         for name, members in {"": asked, **groups}.items():
             metrics += _metrics(name, members, texts)
-        rows = [
-            {
-                "task_id": each.id,
-                "kind": f"graph_walks/{each.kind}",
-                "prompt": each.prompt,
-                "completion": texts[each.id],
-                "expected": ", ".join(sorted(each.nodes)),
-                "correct": set_f1(last_line_answer(texts[each.id]), each.nodes) == 1,
-            }
-            for each in asked[:: -(-len(asked) // KEPT)]
-        ]
-        return Measured(metrics, rows)
+        return Measured(metrics, [each.sample(texts[each.id]) for each in spread(asked)])
 
     def groups(self, subject: Subject) -> dict[str, list[Asked]]:
         """The questions by length and operation, or by the kind of the published rows."""

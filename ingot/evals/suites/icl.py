@@ -24,7 +24,7 @@ from ingot.evals.bases.choices import Item, Score, ask_choices, by_item, gold_in
 from ingot.evals.bases.file_suite import rows_of
 from ingot.evals.bases.gauntlet import first
 from ingot.evals.bases.suite import Measured, Measuring, Subject
-from ingot.evals.scores.scores import metric_of_units
+from ingot.evals.scores.scores import KEPT_SAMPLES, Sample, metric_of_units
 from ingot.evals.suites.winogrande import filled_item
 from ingot.workspace.errors import DataError
 
@@ -61,15 +61,8 @@ class Icl(ChoiceSuite):
         likely = by_item(items, answers)
         right = {name: float(one.greedy) for name, (one,) in zip(ids, likely, strict=True)}
         samples = [
-            {
-                "task_id": name,
-                "kind": self.metric_prefix,
-                "prompt": item.text,
-                "completion": None,
-                "expected": item.choices[0],
-                "correct": one.greedy,
-            }
-            for name, item, (one,) in list(zip(ids, items, likely, strict=True))[:12]
+            Sample(name, self.metric_prefix, item.text, None, item.choices[0], one.greedy)
+            for name, item, (one,) in list(zip(ids, items, likely, strict=True))[:KEPT_SAMPLES]
         ]
         name = self.metric_prefix
         return Measured([metric_of_units(f"{name}/accuracy", right, f"{name}, accuracy", chance=0.0)], samples)

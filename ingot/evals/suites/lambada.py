@@ -12,12 +12,11 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from ingot.envs.rows import Row, need
-from ingot.evals.bases.choices import KEPT_SAMPLES
 from ingot.evals.bases.file_suite import FileSuite
 from ingot.evals.bases.identity import digest, unique
 from ingot.evals.bases.suite import Measured, Measuring, Subject
 from ingot.evals.engine.request import Likelihood, Question
-from ingot.evals.scores.scores import metric_of_units
+from ingot.evals.scores.scores import KEPT_SAMPLES, Sample, metric_of_units
 
 
 class Lambada(FileSuite):
@@ -34,14 +33,7 @@ class Lambada(FileSuite):
         greedy = {name: float(answer.greedy) for name, answer in zip(ids, answers, strict=True)}
         surprises = dict(zip(ids, perplexity_units([answer.logprob for answer in answers]), strict=True))
         samples = [
-            {
-                "task_id": name,
-                "kind": "lambada",
-                "prompt": text,
-                "completion": None,
-                "expected": word,
-                "correct": answer.greedy,
-            }
+            Sample(name, "lambada", text, None, word, answer.greedy)
             for name, (text, word), answer in list(zip(ids, passages, answers, strict=True))[:KEPT_SAMPLES]
         ]
         return Measured(

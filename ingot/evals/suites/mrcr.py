@@ -25,7 +25,7 @@ from ingot.evals.bases.file_suite import rows_of
 from ingot.evals.bases.suite import Measured, Measuring, Subject, Suite
 from ingot.evals.engine.prompt import Form, chat_tokens
 from ingot.evals.engine.request import Conversation, Generation
-from ingot.evals.scores.scores import Metric, metric_of_units
+from ingot.evals.scores.scores import Metric, Sample, metric_of_units, spread
 from ingot.tokens.chat import ChatFormat, Message
 from ingot.tokens.tokenizer import Tokenizer
 from ingot.workspace.errors import RecipeError
@@ -63,7 +63,6 @@ ENDS = (
 SENTENCES = (3, 7)
 PREFIX_LETTERS = 12
 END_TOKENS = 4  # of the answer's turn, beside its text
-KEPT = 12
 
 
 @dataclass(frozen=True)
@@ -75,6 +74,11 @@ class Asked:
     prefix: str
     reply: str
     copies: int
+
+    def sample(self, text: str) -> Sample:
+        """What of it and its answer people read."""
+        right = score(text, self.reply, self.prefix) == 1
+        return Sample(self.id, "mrcr", self.messages[-1].content, text, self.prefix + self.reply, right)
 
 
 class Mrcr(Suite):
@@ -101,18 +105,7 @@ class Mrcr(Suite):
         metrics = [_metric("mrcr/score", asked, texts, "Co-reference, all")]
         for name, members in groups.items():
             metrics.append(_metric(f"mrcr/{name}", members, texts, f"Co-reference, {name}"))
-        rows = [
-            {
-                "task_id": each.id,
-                "kind": "mrcr",
-                "prompt": each.messages[-1].content,
-                "completion": texts[each.id],
-                "expected": each.prefix + each.reply,
-                "correct": score(texts[each.id], each.reply, each.prefix) == 1,
-            }
-            for each in asked[:: -(-len(asked) // KEPT)]
-        ]
-        return Measured(metrics, rows)
+        return Measured(metrics, [each.sample(texts[each.id]) for each in spread(asked)])
 
     def groups(self, subject: Subject) -> dict[str, list[Asked]]:
         """The conversations by copies and length, or by copies as published."""

@@ -17,11 +17,11 @@ from ingot.envs.environment import Environment
 from ingot.envs.episode import Episode
 from ingot.envs.rollout.episode_run import Limits
 from ingot.envs.tasks.reasoning_gym import ReasoningGym
-from ingot.evals.bases.generations import KEPT_SAMPLES
 from ingot.evals.bases.suite import Measured, Measuring, Subject, Suite
 from ingot.evals.engine.prompt import Form
 from ingot.evals.engine.request import Play
-from ingot.evals.scores.scores import Metric, metric_of_units
+from ingot.evals.scores.scores import KEPT_SAMPLES, Metric, Sample, metric_of_units
+from ingot.evals.suites.tasks import sample_of
 from ingot.workspace.errors import CheckFailed
 
 KINDS = {"zebra": 24, "sudoku": 24, "countdown": 24, "knights_knaves": 24, "graph_paths": 24}
@@ -82,18 +82,8 @@ def metrics(suite: str, names: Sequence[str], episodes: Sequence[Episode]) -> It
         yield metric_of_units(f"{suite}/failed", failed, "Environment failed, puzzles", higher_is_better=False)
 
 
-def samples(names: Sequence[str], episodes: Sequence[Episode], subject: Subject) -> list[dict[str, object]]:
+def samples(names: Sequence[str], episodes: Sequence[Episode], subject: Subject) -> list[Sample]:
     """The first replies, of every kind as many."""
     share = max(1, KEPT_SAMPLES // max(1, len(set(names))))
     kept = [place for place, name in enumerate(names) if names[:place].count(name) < share]
-    return [
-        {
-            "task_id": episodes[place].task.id,
-            "kind": names[place],
-            "prompt": episodes[place].task.question,
-            "completion": episodes[place].reply(subject.tokenizer),
-            "expected": episodes[place].task.answer,
-            "correct": episodes[place].score.correct,
-        }
-        for place in kept
-    ]
+    return [sample_of(episodes[place], names[place], subject.tokenizer) for place in kept]

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, ClassVar, Self
+from typing import ClassVar, Self
 
 from pydantic import Field, model_validator
 
@@ -21,7 +21,7 @@ from ingot.envs.tools.find import ToolName, find_tools
 from ingot.evals.bases.suite import Measured, Measuring, Subject, Suite, check_top_p
 from ingot.evals.engine.prompt import Form
 from ingot.evals.engine.request import Play
-from ingot.evals.scores.scores import Metric, metric_of_units
+from ingot.evals.scores.scores import Metric, Sample, metric_of_units
 from ingot.evals.scores.statistics import pass_at_k, pass_hat_k, task_means
 from ingot.tokens.tokenizer import Tokenizer
 from ingot.workspace.config import Config
@@ -149,24 +149,19 @@ def _pass_metrics(episodes: Sequence[Episode]) -> list[Metric]:
     ]
 
 
-def kept_samples(episodes: Sequence[Episode], tokenizer: Tokenizer, per_kind: int) -> list[dict[str, Any]]:
+def kept_samples(episodes: Sequence[Episode], tokenizer: Tokenizer, per_kind: int) -> list[Sample]:
     """The first reply to each of the first tasks of every kind: the same tasks after every stage."""
     kept: dict[str, dict[str, Episode]] = defaultdict(dict)
     for each in episodes:
         if len(kept[each.task.kind]) < per_kind:
             kept[each.task.kind].setdefault(each.task.id, each)
-    return [
-        {
-            "task_id": each.task.id,
-            "kind": each.task.kind,
-            "prompt": each.task.question,
-            "completion": each.reply(tokenizer),
-            "expected": each.task.answer,
-            "correct": each.score.correct,
-        }
-        for members in kept.values()
-        for each in members.values()
-    ]
+    return [sample_of(each, each.task.kind, tokenizer) for members in kept.values() for each in members.values()]
+
+
+def sample_of(episode: Episode, kind: str, tokenizer: Tokenizer) -> Sample:
+    """What of an episode people read."""
+    task = episode.task
+    return Sample(task.id, kind, task.question, episode.reply(tokenizer), task.answer, episode.score.correct)
 
 
 def _mean(name: str, members: Sequence[Episode], value: Callable[[Episode], float], label: str) -> Metric:

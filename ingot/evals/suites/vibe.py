@@ -7,13 +7,14 @@ languages, code, a refusal that is due and one that is not, arithmetic, letters,
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from pydantic import Field
 
-from ingot.evals.bases.generations import KEPT_SAMPLES, Grade, Graded, Item, grading, kept_samples, trouble_metrics
+from ingot.evals.bases.generations import Grade, Graded, Item, grading, kept_samples, trouble_metrics
 from ingot.evals.bases.suite import Measured, Measuring, Subject, Suite
 from ingot.evals.engine.request import Generation, Question
-from ingot.evals.scores.scores import metric_of_units
+from ingot.evals.scores.scores import KEPT_SAMPLES, metric_of_units
 
 PROMPTS = {
     "hello": "Hi! Who are you?",
@@ -60,7 +61,7 @@ class Vibe(Suite):
         metrics = [metric_of_units(f"{self.short_name}/characters", units, "Characters of an answer")] if units else []
         samples = kept_samples(self.short_name, graded, max(KEPT_SAMPLES, len(items)))
         return Measured(
-            [*metrics, *trouble_metrics(self.short_name, graded)], [{**row, "correct": None} for row in samples]
+            [*metrics, *trouble_metrics(self.short_name, graded)], [replace(each, correct=None) for each in samples]
         )
 
     def items(self) -> Sequence[Item]:

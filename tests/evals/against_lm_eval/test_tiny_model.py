@@ -103,8 +103,8 @@ def test_greedy_texts_with_stops(harness: Harness, ours: Ours, shared_data: Path
     theirs = harness.answer(task)
     suite = SUITES.read({"suite": "lm_eval", "task": "gsm8k_here", "include_path": str(tmp_path), "shots": 2})
     (measured,) = ours.measure([suite], ours.subject())
-    assert [sample["completion"] for sample in measured.samples] == theirs
-    assert [sample["prompt"] for sample in measured.samples] == [instance.args[0] for instance in task.instances]
+    assert [sample.completion for sample in measured.samples] == theirs
+    assert [sample.prompt for sample in measured.samples] == [instance.args[0] for instance in task.instances]
     assert {metric.name for metric in measured.metrics} == {
         "lm_eval/gsm8k_here/exact_match/strict-match",
         "lm_eval/gsm8k_here/exact_match/flexible-extract",

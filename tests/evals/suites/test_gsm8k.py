@@ -94,7 +94,7 @@ def test_solutions_are_right_and_others_are_not(shared_data: Path) -> None:
     suite, about = Gsm8k(limit=60), subject(shared_data)
     right = measure(suite, lambda request: f" {solutions[request.prompt.text]}", about)  # type: ignore[union-attr]
     assert values(right) == {"gsm8k/verified": 1, "gsm8k/flexible": 1, "gsm8k/strict": 1}
-    assert [row["correct"] for row in right.samples] == [True] * 12
+    assert [row.correct for row in right.samples] == [True] * 12
     wrong = measure(suite, lambda request: " #### 123456", about)
     assert values(wrong) == {"gsm8k/verified": 0, "gsm8k/flexible": 0, "gsm8k/strict": 0}
     boxed = measure(Gsm8k(limit=60, shots=0), lambda request: r"So \boxed{18} dollars remain after 3 days.", about)

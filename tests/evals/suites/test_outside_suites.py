@@ -61,7 +61,7 @@ def suite(folder: Path, name: str, **options: object) -> Suite:
 def test_metrics_and_samples_have_the_class_name_in_lower_case(mine: Path) -> None:
     words = measure(suite(mine, "MyWords", files=(f"{mine}/words.jsonl",)), lambda request: written("one", "length"))
     assert values(words) == {"my_words/right": 0.5, "my_words/cut": 1.0}
-    assert {row["kind"] for row in words.samples} == {"my_words"}
+    assert {row.kind for row in words.samples} == {"my_words"}
     rules = measure(suite(mine, "MyRules", files=(f"{mine}/rules.jsonl",)), lambda request: "It.")
     assert rules.metrics and all(name.startswith("my_rules/") for name in values(rules))
     taste = suite(mine, "MyTaste")

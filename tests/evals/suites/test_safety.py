@@ -216,6 +216,6 @@ def test_instructions_of_a_second_turn() -> None:
 
 def test_vibes_are_kept_side_by_side() -> None:
     found = measure(Vibe(), lambda request: "x" * len(last_text(request)))
-    assert [row["task_id"] for row in found.samples] == list(PROMPTS) and len(PROMPTS) >= 25
-    assert all(row["completion"] and row["correct"] is None for row in found.samples)
+    assert [row.task_id for row in found.samples] == list(PROMPTS) and len(PROMPTS) >= 25
+    assert all(row.completion and row.correct is None for row in found.samples)
     assert values(found)["vibe/characters"] == pytest.approx(sum(map(len, PROMPTS.values())) / len(PROMPTS))

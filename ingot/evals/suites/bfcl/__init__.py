@@ -21,7 +21,7 @@ from ingot.evals.bases.file_suite import rows_of
 from ingot.evals.bases.suite import Measured, Measuring, Subject, Suite
 from ingot.evals.engine.prompt import Form
 from ingot.evals.engine.request import Conversation, Generation, Written
-from ingot.evals.scores.scores import Metric, metric_of_units
+from ingot.evals.scores.scores import Metric, Sample, metric_of_units, spread
 from ingot.evals.suites.bfcl.check import Function, right_calls
 from ingot.evals.suites.bfcl.decode import Called, NoCall, decode
 from ingot.evals.suites.bfcl.prompt import tool_name, tool_prompt, written_prompt
@@ -43,7 +43,6 @@ Category = Literal[
 NON_LIVE: tuple[Category, ...] = ("simple_python", "multiple", "parallel", "parallel_multiple")
 LIVE: tuple[Category, ...] = ("live_simple", "live_multiple", "live_parallel", "live_parallel_multiple")
 WITHOUT_KEY: tuple[Category, ...] = ("irrelevance", "live_irrelevance", "live_relevance")
-KEPT = 12
 
 
 class Bfcl(Suite):
@@ -82,8 +81,8 @@ class Bfcl(Suite):
             for category, units in by_category.items()
         ]
         metrics += [*_same_weight(by_category), *_live(by_category)]
-        rows = [each.to_row(answer, right[each.id]) for each, answer in zip(asked, answers, strict=True)]
-        return Measured(metrics, rows[:: -(-len(rows) // KEPT)])
+        kept = spread(list(zip(asked, answers, strict=True)))
+        return Measured(metrics, [each.sample(answer, right[each.id]) for each, answer in kept])
 
     def questions(self, category: str, subject: Subject) -> list[Asked]:
         """The questions of a category."""
@@ -141,16 +140,11 @@ class Asked:
     functions: list[Function]
     keys: list[Mapping[str, Any]]
 
-    def to_row(self, answer: Written, right: float) -> dict[str, Any]:
-        """Its row of samples.jsonl."""
-        return {
-            "task_id": self.id,
-            "kind": f"bfcl/{self.category}",
-            "prompt": self.messages[-1]["content"],
-            "completion": answer.text or str(answer.message.tool_calls if answer.message else ""),
-            "expected": str(self.keys),
-            "correct": right == 1,
-        }
+    def sample(self, answer: Written, right: float) -> Sample:
+        """What of it people read."""
+        said = answer.text or str(answer.message.tool_calls if answer.message else "")
+        asked = self.messages[-1]["content"]
+        return Sample(self.id, f"bfcl/{self.category}", asked, said, str(self.keys), right == 1)
 
 
 def native_calls(answer: Written) -> list[Called]:

@@ -14,10 +14,9 @@ from typing import Any
 
 from pydantic import Field, field_validator
 
-from ingot.evals.bases.choices import KEPT_SAMPLES
 from ingot.evals.bases.identity import unique
 from ingot.evals.bases.suite import Measured, Measuring, Subject, Suite
-from ingot.evals.scores.scores import metric_of_units
+from ingot.evals.scores.scores import KEPT_SAMPLES, Sample, metric_of_units
 from ingot.evals.scores.statistics import task_means
 from ingot.evals.suites.inspect.inspect_task import Options, drive, load_task, scorer_names, solve
 from ingot.workspace.errors import DataError
@@ -76,13 +75,6 @@ def _first(asked: list[tuple[int, int]], results: list[Any]) -> list[tuple[tuple
     return [pair for pair in zip(asked, results, strict=True) if pair[0][1] == 1][:KEPT_SAMPLES]
 
 
-def _sample(name: str, id: str, state: Any, scores: list[Any]) -> dict[str, Any]:
-    """A row of samples.jsonl."""
-    return {
-        "task_id": f"{name}-{id}",
-        "kind": f"inspect/{name}",
-        "prompt": state.input_text,
-        "completion": state.output.completion,
-        "expected": state.target.text,
-        "correct": _number(scores[0], name) >= 1,
-    }
+def _sample(name: str, id: str, state: Any, scores: list[Any]) -> Sample:
+    right, said = _number(scores[0], name) >= 1, state.output.completion
+    return Sample(f"{name}-{id}", f"inspect/{name}", state.input_text, said, state.target.text, right)

@@ -10,15 +10,13 @@ the rows of one task; they are asked with the prompts that they have among all r
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 from pydantic import Field
 
-from ingot.evals.bases.choices import KEPT_SAMPLES
 from ingot.evals.bases.file_suite import fingerprint_of
 from ingot.evals.bases.suite import Measured, Measuring, Subject, Suite
 from ingot.evals.engine.request import Passage
-from ingot.evals.scores.scores import Metric, metric_of_units
+from ingot.evals.scores.scores import KEPT_SAMPLES, Metric, Sample, metric_of_units
 from ingot.evals.suites.lm_eval.harness import (
     Loaded,
     Scored,
@@ -126,17 +124,15 @@ def group_metrics(loaded: Loaded, scored: dict[str, list[Scored]]) -> list[Metri
     return metrics
 
 
-def samples_of(loaded: Loaded) -> list[dict[str, Any]]:
-    """Rows of samples.jsonl: the first instances, with what the model said."""
+def samples_of(loaded: Loaded) -> list[Sample]:
+    """The first instances, with what the model said."""
     instances = [instance for task in loaded.tasks.values() for instance in task.instances][:KEPT_SAMPLES]
     return [
-        {
-            "task_id": f"{instance.task_name}-{instance.doc_id}-{instance.idx}",
-            "kind": f"lm_eval/{instance.task_name}",
-            "prompt": str(instance.args[0]),
-            "completion": str(instance.resps[0]),
-            "expected": None,
-            "correct": None,
-        }
+        Sample(
+            f"{instance.task_name}-{instance.doc_id}-{instance.idx}",
+            f"lm_eval/{instance.task_name}",
+            str(instance.args[0]),
+            str(instance.resps[0]),
+        )
         for instance in instances
     ]

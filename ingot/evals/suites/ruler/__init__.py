@@ -22,7 +22,8 @@ from ingot.evals.bases.file_suite import rows_of
 from ingot.evals.bases.suite import Measured, Measuring, Subject, Suite
 from ingot.evals.engine.prompt import chat_tokens
 from ingot.evals.engine.request import Conversation, Generation, Question
-from ingot.evals.scores.scores import Metric, metric_of_units
+from ingot.evals.scores import scores
+from ingot.evals.scores.scores import Metric, metric_of_units, spread
 from ingot.evals.suites.ruler.needles import Needles
 from ingot.evals.suites.ruler.questions import read_library
 from ingot.evals.suites.ruler.sample import Room, Sample
@@ -67,7 +68,6 @@ QUESTIONS = {
     "qa_1": (("ruler/squad*.jsonl*", "core_icl/squad_1000.jsonl*"), ("hf:rajpurkar/squad:plain_text:validation",)),
     "qa_2": (("ruler/hotpotqa*.jsonl*",), ("hf:hotpotqa/hotpot_qa:distractor:validation",)),
 }
-KEPT = 12
 
 
 class Ruler(Suite):
@@ -113,7 +113,7 @@ class Ruler(Suite):
             for task in self.tasks:
                 own = [each for each in members if each.task == task]
                 metrics.append(_metric(f"ruler/{task}/{length}", own, f"RULER {task} at {length} tokens"))
-        return Measured(metrics, [each.to_row() for each in scored[:: -(-len(scored) // KEPT)]])
+        return Measured(metrics, [each.kept() for each in spread(scored)])
 
     def samples(self, subject: Subject) -> Iterator[Asked]:
         """Everything that is asked."""
@@ -155,16 +155,10 @@ class Asked:
     text: str = ""
     score: float = 0.0
 
-    def to_row(self) -> dict[str, Any]:
-        """Its row of samples.jsonl."""
-        return {
-            "task_id": self.id,
-            "kind": f"ruler/{self.task}",
-            "prompt": self.sample.whole,
-            "completion": self.text,
-            "expected": ", ".join(self.sample.answers),
-            "correct": self.score == 1,
-        }
+    def kept(self) -> scores.Sample:
+        """What of it people read."""
+        expected = ", ".join(self.sample.answers)
+        return scores.Sample(self.id, f"ruler/{self.task}", self.sample.whole, self.text, expected, self.score == 1)
 
 
 def score_of(task: str) -> Callable[[str, Sequence[str]], float]:

@@ -25,7 +25,7 @@ from ingot.evals.bases.file_suite import DATA_VARIABLE
 from ingot.evals.bases.suite import Measured, Measuring, Subject, Suite
 from ingot.evals.engine.prompt import Form
 from ingot.evals.engine.request import Play
-from ingot.evals.scores.scores import Metric, metric_of_units
+from ingot.evals.scores.scores import Metric, Sample, metric_of_units, spread
 from ingot.evals.scores.statistics import pass_hat_k
 from ingot.evals.suites.tau.service import Service
 from ingot.evals.suites.tau.user import ScriptedUser, SimulatedUser, User
@@ -33,7 +33,6 @@ from ingot.workspace.errors import CheckFailed, DataError
 from ingot.workspace.files import fingerprint
 
 FILES = ("retail_db.json", "retail_tasks.json", "retail_policy.md")
-KEPT = 12
 
 
 class Tau(Suite):
@@ -75,7 +74,7 @@ class Tau(Suite):
             for _ in range(self.samples)
         ]
         episodes: Sequence[Episode] = yield plays
-        return Measured(tau_metrics(episodes), [_row(each) for each in episodes[:: -(-len(episodes) // KEPT)]])
+        return Measured(tau_metrics(episodes), [_sample(each) for each in spread(episodes)])
 
     def _folder(self, subject: Subject) -> Path:
         data = subject.data or (Path(os.environ[DATA_VARIABLE]) if DATA_VARIABLE in os.environ else None)
@@ -142,16 +141,11 @@ def _read_json(folder: Path, name: str) -> Any:
         raise DataError(f"the file is not JSON: {error}", place=str(folder / name), fix=fix) from error
 
 
-def _row(episode: Episode) -> dict[str, Any]:
+def _sample(episode: Episode) -> Sample:
     said = [f"{message.role}: {message.content or message.tool_calls}" for message in episode.messages]
-    return {
-        "task_id": f"retail-{episode.task.data['id']}",
-        "kind": "tau/retail",
-        "prompt": episode.task.question,
-        "completion": "\n".join(said),
-        "expected": json.dumps(episode.task.data["evaluation_criteria"].get("actions")),
-        "correct": episode.score.correct,
-    }
+    expected = json.dumps(episode.task.data["evaluation_criteria"].get("actions"))
+    name = f"retail-{episode.task.data['id']}"
+    return Sample(name, "tau/retail", episode.task.question, "\n".join(said), expected, episode.score.correct)
 
 
 def _mean(values: Sequence[float]) -> float:
