@@ -25,7 +25,7 @@ def show_comparison(comparison: Comparison) -> None:
     table.add_column("metric")
     for name in comparison.models:
         table.add_column(name, justify="right", overflow="fold")
-    for name in ("difference", "95 % interval", "p", "corrected", "questions"):
+    for name in ("difference", "95 % interval", "shows from", "p", "corrected", "questions"):
         table.add_column(name, justify="right")
     for row in comparison.rows:
         for number, change in enumerate(row.changes):
@@ -48,13 +48,15 @@ def _value(metric: Metric | None) -> str:
     return f"{metric.estimate.value:.4g}" + (f" ±{error:.2g}" if math.isfinite(error) else "")
 
 
-def _cells(change: Change | None) -> tuple[str, str, str, str, str]:
+def _cells(change: Change | None) -> tuple[str, str, str, str, str, str]:
     if change is None:
-        return ("", "", "", "", "")
+        return ("", "", "", "", "", "")
     low, high = change.difference.interval()
     interval = f"{low:+.3g} to {high:+.3g}" if math.isfinite(low) else "unknown"
     questions = f"{change.shared} in pairs" if change.shared else "not paired"
-    return (f"{change.difference.value:+.4g}", interval, _chance(change.p_value), _chance(change.corrected), questions)
+    smallest = f"{change.smallest_shown:.2g}" if math.isfinite(change.smallest_shown) else "unknown"
+    chances = _chance(change.p_value), _chance(change.corrected)
+    return (f"{change.difference.value:+.4g}", interval, smallest, *chances, questions)
 
 
 def _chance(p_value: float) -> str:
@@ -71,6 +73,8 @@ def _notes(comparison: Comparison) -> list[str]:
         lines.append("they have no metric in common: measure them with the same suites")
     elif not lines:
         lines.append("no difference is larger than chance explains")
+    if comparison.tests:
+        lines.append("shows from: a true difference of this size is found in four comparisons of five")
     if comparison.tests > 1:
         lines.append(
             f"p-values are of single differences; corrected ones allow for all {comparison.tests} in the table (Holm)"

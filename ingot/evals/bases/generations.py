@@ -13,7 +13,6 @@ their share is the metric `cut`. Both are there only if there is something to sa
 
 from __future__ import annotations
 
-import hashlib
 from abc import abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -218,17 +217,6 @@ def prompt_text(prompt: Question | Conversation) -> str:
     if isinstance(prompt, Question):
         return as_text(prompt)
     return "\n\n".join(f"{message.role}: {message.content}" for message in prompt.messages)
-
-
-def text_ids(texts: Sequence[str]) -> list[str]:
-    """Stable ids of questions that have none: a hash of the text, and a number where a text comes again."""
-    seen: Counter[str] = Counter()
-    ids = []
-    for text in texts:
-        seen[text] += 1
-        digest = hashlib.sha256(text.encode("utf-8")).hexdigest()[:12]
-        ids.append(digest if seen[text] == 1 else f"{digest}-{seen[text]}")
-    return ids
 
 
 def grades_by_item(suite: str, graded: Sequence[Graded]) -> dict[str, list[Grade]]:

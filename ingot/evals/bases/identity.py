@@ -8,12 +8,17 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from hashlib import blake2b
+from hashlib import blake2b, sha256
 
 
 def digest(*texts: str) -> str:
     """A short name of some texts."""
     return blake2b("\x1f".join(texts).encode("utf-8", "surrogatepass"), digest_size=6).hexdigest()
+
+
+def text_ids(texts: Iterable[str]) -> list[str]:
+    """Stable ids of written questions that have none of their own."""
+    return unique(sha256(text.encode("utf-8")).hexdigest()[:12] for text in texts)
 
 
 def unique(ids: Iterable[str]) -> list[str]:

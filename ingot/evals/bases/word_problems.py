@@ -1,7 +1,7 @@
 r"""Word problems with a number as the answer, asked and read as the LM evaluation harness does for GSM8K.
 
 A prompt is `Question: …\nAnswer:`; worked examples are whole solutions that end in `#### n`. They are drawn anew for every
-question, by one generator with the seed 1234, so scores can be compared with the harness's. Three readings of an answer:
+question (few_shot.py), so scores can be compared with the harness's. Three readings of an answer:
 
     strict     what follows the first ####
     flexible   the last number anywhere. A closing "..." is taken for one, as in the harness
@@ -12,7 +12,6 @@ Without examples (`shots: 0`) the question asks for \boxed{}, as reports on chat
 
 from __future__ import annotations
 
-import random
 import re
 from collections.abc import Sequence
 from typing import ClassVar
@@ -23,13 +22,12 @@ from ingot.envs.rows import Row, need
 from ingot.envs.verifiers.children import CHILDREN
 from ingot.envs.verifiers.math.answer_text import canonical
 from ingot.envs.verifiers.math.same_answer import extract_answer, same_answer
+from ingot.evals.bases.few_shot import FewShot
 from ingot.evals.bases.file_suite import rows_of
 from ingot.evals.bases.generations import GeneratedSuite, Grade, Item
 from ingot.evals.bases.suite import Subject
 from ingot.evals.engine.request import Question
-from ingot.workspace.errors import DataError
 
-SHOT_SEED = 1234
 STOPS = ("Question:", "</s>", "<|im_end|>")
 MARKED = re.compile(r"#### (\-?[0-9\.\,]+)")
 NUMBERS = re.compile(r"(-?[$0-9.,]{2,})|(-?[0-9]+)")
@@ -58,12 +56,8 @@ class WordProblems(GeneratedSuite):
         specs = self.shot_files or self.local_shots
         pool = rows_of(specs, self.hub_shots, subject.data, given=bool(self.shot_files), suite=self.short_name)
         examples = [_shot(row, place) for place, row in pool]
-        if len(examples) < self.shots:
-            raise DataError(f"{len(examples)} worked examples, and {self.shots} are asked for", place=self.short_name)
-        generator = random.Random(SHOT_SEED)
-        return [
-            Question(_ask(str(row["question"])), shots=tuple(generator.sample(examples, self.shots))) for row in rows
-        ]
+        draw = FewShot(examples, self.shots, "random")
+        return [Question(_ask(str(row["question"])), shots=tuple(draw(row))) for row in rows]
 
     def stops(self, subject: Subject) -> tuple[str, ...]:
         return STOPS if self.shots else ()
@@ -77,14 +71,6 @@ class WordProblems(GeneratedSuite):
             "strict": float(same_number(marked_number(answer), item.expected)),
         }
         return Grade(scores, None if marked is None else canonical(marked))
-
-
-def number_of(row: Row, place: str) -> str:
-    """The final number of a row's solution."""
-    _, mark, number = need(row, "answer", str, place).rpartition("####")
-    if not mark:
-        raise DataError("the answer has no line ####", place=place, fix="give rows as GSM8K has them")
-    return number.strip()
 
 
 def marked_number(text: str) -> str:

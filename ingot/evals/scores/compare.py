@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from ingot.evals.scores.power import smallest_difference
 from ingot.evals.scores.scores import Metric, load_scores
 from ingot.evals.scores.statistics import Estimate, holm
 from ingot.workspace.errors import RecipeError
@@ -40,12 +41,18 @@ class Change:
         """Whether chance alone would rarely do this, in a table of this size."""
         return self.corrected < LEVEL
 
+    @property
+    def smallest_shown(self) -> float:
+        """The smallest true difference that so many questions show, four times in five (power.py)."""
+        return smallest_difference(self.difference.standard_error)
+
     def as_json(self) -> dict[str, Any]:
         """Plain data."""
         return {
             "difference": self.difference.value,
             "standard_error": _finite(self.difference.standard_error),
             "interval": [_finite(end) for end in self.difference.interval()],
+            "smallest_shown": _finite(self.smallest_shown),
             "p_value": self.p_value,
             "corrected_p_value": self.corrected,
             "paired": self.shared > 0,

@@ -116,6 +116,13 @@ def metric_of_units(
     return Metric(name, found, label, higher_is_better, dict(units), dict(clusters or {}), chance, also=also)
 
 
+def of_equal_weight(groups: Iterable[Mapping[str, float]]) -> dict[str, float]:
+    """The units of several groups, weighted so that their plain mean is the mean of the groups' means."""
+    members = [group for group in groups if group]
+    total = sum(map(len, members))
+    return {id: value * total / (len(members) * len(units)) for units in members for id, value in units.items()}
+
+
 def save_scores(
     folder: Path,
     metrics: Iterable[Metric],

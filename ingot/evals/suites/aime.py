@@ -15,7 +15,8 @@ from pydantic import Field
 
 from ingot.envs.rows import need
 from ingot.envs.verifiers.math.same_answer import extract_answer
-from ingot.evals.bases.generations import GeneratedSuite, Grade, Item, text_ids
+from ingot.evals.bases.generations import GeneratedSuite, Grade, Item
+from ingot.evals.bases.identity import text_ids
 from ingot.evals.bases.suite import Subject
 from ingot.evals.bases.word_problems import BOXED
 from ingot.evals.engine.request import Question

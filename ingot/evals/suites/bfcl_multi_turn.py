@@ -25,7 +25,7 @@ from ingot.evals.bases.file_suite import rows_of
 from ingot.evals.bases.suite import Measured, Measuring, Subject, Suite
 from ingot.evals.engine.prompt import Form
 from ingot.evals.engine.request import Play
-from ingot.evals.scores.scores import Metric, Sample, metric_of_units, spread
+from ingot.evals.scores.scores import Metric, Sample, metric_of_units, of_equal_weight, spread
 from ingot.evals.suites.bfcl.apis import MODULES, PACKAGE
 from ingot.evals.suites.bfcl.conversation import STEPS, Question, ServiceConversation
 from ingot.workspace.errors import CheckFailed, DataError, RecipeError
@@ -134,13 +134,7 @@ def multi_turn_metrics(episodes: Sequence[Episode]) -> list[Metric]:
         for category, units in by_category.items()
     ]
     if len(by_category) > 1:
-        total = sum(map(len, by_category.values()))
-        # units are weighted, so that their plain mean is that of the categories
-        units = {
-            id: value * total / (len(by_category) * len(units))
-            for units in by_category.values()
-            for id, value in units.items()
-        }
+        units = of_equal_weight(by_category.values())
         metrics.append(metric_of_units("bfcl/multi_turn", units, "Function calls in conversations, mean of categories"))
     return metrics
 

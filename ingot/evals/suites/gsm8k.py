@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
-from ingot.envs.rows import need
-from ingot.evals.bases.generations import Item, text_ids
+from ingot.envs.tasks.gsm8k import Gsm8k as Environment
+from ingot.evals.bases.generations import Item
+from ingot.evals.bases.identity import text_ids
 from ingot.evals.bases.suite import Subject
-from ingot.evals.bases.word_problems import WordProblems, number_of
+from ingot.evals.bases.word_problems import WordProblems
+
+ENVIRONMENT = Environment()  # whose rows are read
 
 
 class Gsm8k(WordProblems):
@@ -24,9 +27,7 @@ class Gsm8k(WordProblems):
 
     def items(self, subject: Subject) -> Sequence[Item]:
         rows = self.rows(subject)
-        questions = [need(row, "question", str, place) for place, row in rows]
+        problems = [ENVIRONMENT.problem(row, place) for place, row in rows]
+        ids = text_ids(question for question, _, _ in problems)
         prompts = self.prompts([row for _, row in rows], subject)
-        return [
-            Item(id, prompt, number_of(row, place))
-            for id, prompt, (place, row) in zip(text_ids(questions), prompts, rows, strict=True)
-        ]
+        return [Item(id, prompt, answer) for id, prompt, (_, answer, _) in zip(ids, prompts, problems, strict=True)]

@@ -13,12 +13,15 @@ from typing import ClassVar
 from pydantic import Field
 
 from ingot.envs.rows import need
-from ingot.evals.bases.generations import Grade, Graded, Item, score_metrics, text_ids, trouble_metrics
+from ingot.envs.tasks.gsm8k import Gsm8k
+from ingot.evals.bases.generations import Grade, Graded, Item, score_metrics, trouble_metrics
+from ingot.evals.bases.identity import text_ids
 from ingot.evals.bases.suite import Subject
-from ingot.evals.bases.word_problems import WordProblems, number_of
+from ingot.evals.bases.word_problems import WordProblems
 from ingot.evals.perturb import Variant, variants
 from ingot.evals.scores.scores import Metric, metric_of_units
 
+ENVIRONMENT = Gsm8k()  # whose rows are read
 ORIGINAL = "original"
 KINDS = {
     ORIGINAL: "as they were",
@@ -45,7 +48,7 @@ class GsmPerturbed(WordProblems):
         questions = [need(row, "question", str, place) for place, row in rows]
         found: list[tuple[str, Variant]] = []
         for id, question, (place, row) in zip(text_ids(questions), questions, rows, strict=True):
-            answer = number_of(row, place).replace(",", "")
+            _, answer, _ = ENVIRONMENT.problem(row, place)
             made = variants(question, row["answer"].rpartition("####")[0], answer, random.Random(id))
             found += [(id, one) for one in (Variant(ORIGINAL, question, answer), *made) if one.kind in self.kinds]
         prompts = self.prompts([{"question": one.question} for _, one in found], subject)

@@ -14,6 +14,7 @@ from pydantic import Field
 
 from ingot.envs.rows import Row, need
 from ingot.envs.tasks._programs import names_of, program_of
+from ingot.envs.tasks.mbpp import Mbpp as Environment
 from ingot.envs.verifiers.code.tests import Asserts
 from ingot.evals.bases.code_problems import CodeProblems
 from ingot.evals.bases.file_suite import rows_of
@@ -22,6 +23,7 @@ from ingot.evals.bases.suite import Subject
 from ingot.evals.engine.request import Question
 from ingot.workspace.errors import DataError
 
+ENVIRONMENT = Environment()  # whose rows are read and graded
 Part = Literal["prompt", "test", "validation", "train"]
 IDS: dict[Part, range] = {
     "prompt": range(1, 11),
@@ -65,13 +67,13 @@ class Mbpp(CodeProblems):
         return answer if item.data["text"] else program_of(answer, names_of(self.tests(item)))
 
     def tests(self, item: Item) -> Asserts:
-        return Asserts("\n".join(item.data["tests"]), prelude=item.data["setup"])
+        return ENVIRONMENT.tests(item.data["task"])
 
     def _item(self, row: Row, place: str, shots: tuple[tuple[str, str], ...], subject: Subject) -> Item:
         text = subject.form == "text"
         asked = _ask(row, place)
         question = Question(f"{asked}[BEGIN]\n", shots, delimiter="") if text else Question(f"{asked}\n{BLOCK}")
-        data = {"tests": row["test_list"], "setup": str(row.get("test_setup_code") or ""), "text": text}
+        data = {"task": ENVIRONMENT.read(row, place), "text": text}
         return Item(f"mbpp/{row['task_id']}", question, need(row, "code", str, place), data)
 
     def _shots(self, subject: Subject) -> tuple[tuple[str, str], ...]:

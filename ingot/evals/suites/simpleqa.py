@@ -17,7 +17,8 @@ from typing import Any, ClassVar, Literal
 from ingot.envs.rows import need
 from ingot.envs.verifiers.judges.judge import Judge, Request, ask_judge
 from ingot.envs.verifiers.judges.quote import draw_code, quote
-from ingot.evals.bases.generations import Grade, Graded, Item, score_metrics, text_ids, trouble_metrics
+from ingot.evals.bases.generations import Grade, Graded, Item, score_metrics, trouble_metrics
+from ingot.evals.bases.identity import text_ids
 from ingot.evals.bases.judged import JudgedSuite
 from ingot.evals.bases.suite import Subject
 from ingot.evals.engine.request import Question

@@ -20,7 +20,8 @@ from pydantic import Field
 
 from ingot.envs.rows import need
 from ingot.envs.verifiers.judges.judge import Judge
-from ingot.evals.bases.generations import Grade, Graded, Item, grading, kept_samples, text_ids
+from ingot.evals.bases.generations import Grade, Graded, Item, grading, kept_samples
+from ingot.evals.bases.identity import text_ids
 from ingot.evals.bases.judged import JudgedSuite, ask, judging
 from ingot.evals.bases.safety import refuses
 from ingot.evals.bases.suite import Measured, Measuring, Subject

@@ -10,7 +10,7 @@ import pytest
 from scipy import stats
 
 from ingot.cli.show_compare import show_comparison
-from ingot.evals.scores.compare import compare, compare_scores, distinct_names
+from ingot.evals.scores.compare import Change, change_between, compare, compare_scores, distinct_names
 from ingot.evals.scores.scores import SCORES, Metric, load_scores, metric_of_units, save_scores
 from ingot.workspace.errors import RecipeError
 
@@ -61,6 +61,22 @@ def test_lower_may_be_better_and_a_missing_metric_has_no_change() -> None:
     change = rows["bits"].changes[0]
     assert change is not None and change.better is True and len(change.gained) == 10 and change.difference.value < 0
     assert rows["quiz/accuracy"].changes == (None,)
+
+
+def test_the_smallest_difference_that_is_shown_is_shown_four_times_in_five() -> None:
+    """By drawing: of comparisons of 200 questions whose true difference it is, 80 % have p < 0.05."""
+    generator = random.Random(3)
+    before = {str(unit): generator.gauss(0, 1) for unit in range(200)}
+    noise = [{unit: generator.gauss(0, 0.5) for unit in before} for _ in range(400)]
+
+    def change(shift: float, each: dict[str, float]) -> Change:
+        after = {unit: value + each[unit] + shift for unit, value in before.items()}
+        return change_between(metric_of_units("m", before, "M"), metric_of_units("m", after, "M"))
+
+    shown = 2.8016 * 0.5 / 200**0.5  # the quantiles of 97.5 % and of 80 %, of a standard error of 0.035
+    changes = [change(shown, each) for each in noise]
+    assert sum(each.smallest_shown for each in changes) / 400 == pytest.approx(shown, rel=0.02)
+    assert sum(each.p_value < 0.05 for each in changes) / 400 == pytest.approx(0.8, abs=0.05)
 
 
 def test_many_differences_are_corrected_together() -> None:
@@ -122,6 +138,7 @@ def test_what_is_printed(capsys: pytest.CaptureFixture[str], monkeypatch: pytest
     line = next(line for line in printed.split("\n") if line.startswith("quiz/accuracy "))
     assert "<0.0001" in line and "200 in pairs" in line
     assert "better; of 200 questions" in printed and "1 lost (q-3)" in printed
+    assert "shows from: a true difference of this size" in printed
     assert "corrected ones allow for all 2 in the table (Holm)" in printed
     show_comparison(compare_scores({"a": accuracy(FIRST), "b": accuracy(FIRST)}))
     assert "no difference is larger than chance explains" in capsys.readouterr().out

@@ -18,7 +18,8 @@ from pydantic import Field
 from ingot.envs.rows import Row, need
 from ingot.envs.verifiers.judges.judge import Judge
 from ingot.envs.verifiers.judges.pairwise import compare
-from ingot.evals.bases.generations import Grade, Graded, Item, score_metrics, text_ids, trouble_metrics
+from ingot.evals.bases.generations import Grade, Graded, Item, score_metrics, trouble_metrics
+from ingot.evals.bases.identity import text_ids
 from ingot.evals.bases.judged import JudgedSuite
 from ingot.evals.bases.suite import Subject
 from ingot.evals.engine.request import Question

@@ -21,7 +21,7 @@ from ingot.evals.bases.file_suite import rows_of
 from ingot.evals.bases.suite import Measured, Measuring, Subject, Suite
 from ingot.evals.engine.prompt import Form
 from ingot.evals.engine.request import Conversation, Generation, Written
-from ingot.evals.scores.scores import Metric, Sample, metric_of_units, spread
+from ingot.evals.scores.scores import Metric, Sample, metric_of_units, of_equal_weight, spread
 from ingot.evals.suites.bfcl.check import Function, right_calls
 from ingot.evals.suites.bfcl.decode import Called, NoCall, decode
 from ingot.evals.suites.bfcl.prompt import tool_name, tool_prompt, written_prompt
@@ -155,13 +155,11 @@ def native_calls(answer: Written) -> list[Called]:
 
 
 def _same_weight(by_category: Mapping[str, Mapping[str, float]]) -> list[Metric]:
-    """The mean of the categories. Units are weighted, so that their plain mean is it."""
+    """The mean of the categories."""
     members = [by_category[name] for name in NON_LIVE if by_category.get(name)]
     if len(members) < 2:
         return []
-    total = sum(map(len, members))
-    units = {id: value * total / (len(members) * len(units)) for units in members for id, value in units.items()}
-    return [metric_of_units("bfcl/non_live", units, "Function calls, mean of categories")]
+    return [metric_of_units("bfcl/non_live", of_equal_weight(members), "Function calls, mean of categories")]
 
 
 def _live(by_category: Mapping[str, Mapping[str, float]]) -> list[Metric]:

@@ -16,7 +16,7 @@ from pydantic import Field
 from ingot.evals.bases.file_suite import fingerprint_of
 from ingot.evals.bases.suite import Measured, Measuring, Subject, Suite
 from ingot.evals.engine.request import Passage
-from ingot.evals.scores.scores import KEPT_SAMPLES, Metric, Sample, metric_of_units
+from ingot.evals.scores.scores import KEPT_SAMPLES, Metric, Sample, metric_of_units, of_equal_weight
 from ingot.evals.suites.lm_eval.harness import (
     Loaded,
     Scored,
@@ -102,20 +102,18 @@ def metric_of(name: str, scored: Scored) -> Metric:
 def group_metrics(loaded: Loaded, scored: dict[str, list[Scored]]) -> list[Metric]:
     """What groups average: over all rows alike, or over tasks alike (then a row weighs as its task's size says)."""
     metrics = []
-    for group, (members, averaged) in loaded.groups.items():
+    for group, (tasks, averaged) in loaded.groups.items():
         for metric, by_size in averaged.items():
             found = {
                 task: each
-                for task in members
+                for task in tasks
                 for each in scored[task]
                 if each.metric.partition("/")[0] == metric and each.plain
             }
-            total = sum(len(each.values) for each in found.values())
-            units = {
-                f"{task}/{row}": value * (1.0 if by_size else total / (len(found) * len(each.values)))
-                for task, each in found.items()
-                for row, value in each.units.items()
-            }
+            members = [{f"{task}/{row}": value for row, value in each.units.items()} for task, each in found.items()]
+            units = (
+                {row: value for each in members for row, value in each.items()} if by_size else of_equal_weight(members)
+            )
             if units:
                 better = next(iter(found.values())).higher_is_better
                 metrics.append(

@@ -22,6 +22,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from ingot.evals.bases.few_shot import HARNESS_SEED
 from ingot.evals.bases.identity import digest, unique
 from ingot.evals.engine.request import Conversation, Generation, Likelihood, Likely, Passage, Question, Request, Written
 from ingot.tokens.chat import Message
@@ -29,7 +30,7 @@ from ingot.workspace.errors import DataError, RecipeError, cannot_import
 from ingot.workspace.nearest import suggestion
 from ingot.workspace.packages import install_extra
 
-SEED, FEW_SHOT_SEED = 0, 1234  # of the harness: Python's generator; few-shot sampling, numpy and torch
+SEED = 0  # of the harness, for Python's generator; few-shot sampling, numpy and torch have another
 JACKKNIFE_GROUPS = 100  # aggregations are called once for each
 DEFAULT_MAX_TOKENS = 256
 NO_FILTER = "none"
@@ -71,7 +72,7 @@ def load_tasks(name: str, include_path: str | None, shots: int | None) -> Loaded
         default = task.get_config("num_fewshot")
         if (shots is not None and default != 0) or default is None:  # the harness: a task's own 0 stays
             task.set_config(key="num_fewshot", value=shots or 0)
-        task.set_fewshot_seed(seed=FEW_SHOT_SEED)
+        task.set_fewshot_seed(seed=HARNESS_SEED)
     groups = {
         name: ([task.task_name for task in group.get_all_tasks()], _averaged(group))
         for name, group in loaded["groups"].items()

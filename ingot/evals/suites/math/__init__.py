@@ -17,11 +17,12 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from ingot.envs.rows import need
+from ingot.envs.tasks.math import Math as Environment
 from ingot.envs.verifiers.children import CHILDREN
 from ingot.envs.verifiers.math.answer_text import canonical
 from ingot.envs.verifiers.math.same_answer import extract_answer, same_answer
-from ingot.evals.bases.generations import GeneratedSuite, Grade, Item, text_ids
+from ingot.evals.bases.generations import GeneratedSuite, Grade, Item
+from ingot.evals.bases.identity import text_ids
 from ingot.evals.bases.suite import Subject
 from ingot.evals.bases.word_problems import BOXED
 from ingot.evals.engine.request import Question
@@ -54,6 +55,8 @@ EXAMPLES = (
     ),
 )
 
+ENVIRONMENT = Environment()  # whose rows are read
+
 
 class Math(GeneratedSuite):
     """Competition problems with LaTeX answers."""
@@ -76,11 +79,9 @@ class Math(GeneratedSuite):
 
     def items(self, subject: Subject) -> Sequence[Item]:
         rows = [(place, row) for place, row in self.rows(subject) if not self.levels or _level(row) in self.levels]
-        problems = [need(row, "problem", str, place) for place, row in rows]
-        return [
-            Item(id, self._prompt(problem), need(row, "answer", str, place))
-            for id, problem, (place, row) in zip(text_ids(problems), problems, rows, strict=True)
-        ]
+        problems = [ENVIRONMENT.problem(row, place) for place, row in rows]
+        ids = text_ids(problem for problem, _, _ in problems)
+        return [Item(id, self._prompt(problem), answer) for id, (problem, answer, _) in zip(ids, problems, strict=True)]
 
     def _prompt(self, problem: str) -> Question:
         if not self.shots:
