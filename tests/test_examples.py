@@ -136,3 +136,24 @@ def test_a_client_runs_the_tool_that_the_server_asks_for(capsys: pytest.CaptureF
 
     with fake_server(answer) as server:
         assert program("ask_a_server.py", "2 + 3?", f"{server.url}/v1", capsys=capsys) == "5\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "metric", "options"),
+    [
+        ("vibe.py:Vibe", "vibe/characters", {"limit": 2}),
+        ("instruction_hierarchy.py:InstructionHierarchy", "instruction_hierarchy/followed", {"limit": 1}),
+        ("gsm_perturbed.py:GsmPerturbed", "gsm_perturbed/original", {"shots": 0, "files": "[problems.jsonl]"}),
+    ],
+)
+def test_a_suite(name: str, metric: str, options: dict[str, Any], world: World) -> None:
+    """One that is no part of the package measures a model; its metrics have its class's name."""
+    row = {"question": "Ann has 12 pens and buys 30. How many has she?", "answer": "12+30=<<12+30=42>>42\n#### 42"}
+    Path("problems.jsonl").write_text(json.dumps(row) + "\n", encoding="utf-8")
+    words = ["eval", "model", str(world.checkpoint), "--suite", f"{EXAMPLES}/evals/{name}", "--device", "cpu"]
+    for key, value in ({"max_new_tokens": 3} | options).items():
+        words += ["--set", f"suites.0.{key}={value}"]
+    result = CliRunner().invoke(app, words, catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    (stage,) = [done.parent for done in Path("runs").glob("*/*/DONE")]
+    assert metric in load_scores(stage)

@@ -12,6 +12,7 @@ import pytest
 from tokenizers import Tokenizer as Backend
 from tokenizers.processors import TemplateProcessing
 
+from examples.evals.vibe import PROMPTS, Vibe
 from ingot.envs.mix import TaskMix
 from ingot.envs.rollout.rollout import Drawing, rollout
 from ingot.envs.task import Task
@@ -27,7 +28,6 @@ from ingot.evals.scores.scores import load_scores
 from ingot.evals.suites.continuations import Continuations
 from ingot.evals.suites.needle import Needle
 from ingot.evals.suites.tasks import KindConfig, Tasks
-from ingot.evals.suites.vibe import PROMPTS, Vibe
 from ingot.inference.engine import Engine
 from ingot.inference.sampling import Sampling
 from ingot.tokens.chat import ChatFormat, Message

@@ -31,7 +31,7 @@ def read(folder: Path, **stages: dict[str, Any]) -> Recipe:
 
 @pytest.mark.parametrize(
     ("kind", "options", "named"),
-    [("eval", {"suites": ["vibe"], "endpoint": SERVER}, "measured"), ("synthesize", ATTEMPTS, "asked")],
+    [("eval", {"suites": ["gsm8k"], "endpoint": SERVER}, "measured"), ("synthesize", ATTEMPTS, "asked")],
 )
 def test_a_server_and_a_checkpoint_are_not_both_taken(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, options: dict[str, Any], named: str
@@ -49,8 +49,8 @@ def test_the_scores_of_a_server_are_filed_under_no_earlier_checkpoint(tmp_path: 
     (tmp_path / "given").mkdir()
     given = {"checkpoint": str(tmp_path / "given")}
     sft = {"steps": 1, "sequence_length": 64, "inputs": given}
-    claims = [{"metric": "vibe/words", "stage": "eval", "above": 0.0}]
-    recipe = read(tmp_path, sft=sft, eval={"suites": ["vibe"], "endpoint": SERVER}, verdict={"claims": claims})
+    claims = [{"metric": "gsm8k/verified", "stage": "eval", "above": 0.0}]
+    recipe = read(tmp_path, sft=sft, eval={"suites": ["gsm8k"], "endpoint": SERVER}, verdict={"claims": claims})
     assert [*cast("Mapping[str, object]", recipe.stage("verdict").inputs["scores"])] == ["eval"]
 
 
@@ -82,7 +82,7 @@ def test_sampling_of_synthesize_that_nothing_does() -> None:
 
 def test_a_checkpoint_brings_its_tokenizer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    options = {"suites": ["vibe"], "tokenizer": "folder", "inputs": {"checkpoint": "./given"}}
+    options = {"suites": ["gsm8k"], "tokenizer": "folder", "inputs": {"checkpoint": "./given"}}
     with pytest.raises(RecipeError, match=r"eval.tokenizer: .*checkpoint.*its own.*leave it out"):
         read(tmp_path, eval=options)
 
@@ -132,7 +132,7 @@ def test_a_recipe_names_a_task_of_the_harness_as_the_command_line_does(tmp_path:
 
 
 CONVERSATIONS = {
-    *("bfcl", "bfcl_multi_turn", "instruction_hierarchy", "mrcr", "mt_bench", "multi_turn_instructions"),
+    *("bfcl", "bfcl_multi_turn", "mrcr", "mt_bench", "multi_turn_instructions"),
     *("preferences", "puzzles", "sycophancy", "tasks", "tau"),
 }
 

@@ -9,9 +9,17 @@ from pathlib import Path
 
 import pytest
 
-from ingot.evals.number_words import words
-from ingot.evals.perturb import MARK, in_words, numbers_of, read_steps, replay, variants, with_other_numbers
-from ingot.evals.suites.gsm_perturbed import GsmPerturbed
+from examples.evals.gsm_perturbed import (
+    MARK,
+    GsmPerturbed,
+    in_words,
+    numbers_of,
+    read_steps,
+    replay,
+    variants,
+    with_other_numbers,
+    words,
+)
 from tests.evals.suites.asking import last_text, measure, subject, units, values
 from tests.evals.suites.test_gsm8k import read
 

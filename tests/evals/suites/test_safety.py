@@ -7,12 +7,12 @@ from types import SimpleNamespace
 
 import pytest
 
+from examples.evals.instruction_hierarchy import LEVELS, InstructionHierarchy
+from examples.evals.vibe import PROMPTS, Vibe
 from ingot.evals.bases.safety import refuses
 from ingot.evals.engine.request import Conversation, Generation
-from ingot.evals.suites.instruction_hierarchy import LEVELS, InstructionHierarchy
 from ingot.evals.suites.multi_turn_instructions import MultiTurnInstructions
 from ingot.evals.suites.sycophancy import Sycophancy, last_named
-from ingot.evals.suites.vibe import PROMPTS, Vibe
 from ingot.evals.suites.xstest import Xstest
 from ingot.tokens.template import _compiled
 from ingot.tokens.template_files import template_text

@@ -1,5 +1,7 @@
 """Vibe tests: a fixed list of prompts whose answers are kept, to be read side by side.
 
+    ingot eval MODEL --suite examples/evals/vibe.py:Vibe
+
 There is nothing to be right about but the mean length, which shows a model that has become terse or does not end. Several
 languages, code, a refusal that is due and one that is not, arithmetic, letters, a story, manners.
 """

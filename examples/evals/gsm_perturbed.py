@@ -1,5 +1,8 @@
-"""Variants of word problems made by rule, as GSM-Plus has them (Li et al. 2024, arXiv 2402.19255), with answers that are known.
+"""GSM8K's problems and variants of them made by rule, as GSM-Plus has them (Li et al. 2024, arXiv 2402.19255).
 
+    ingot eval MODEL --suite examples/evals/gsm_perturbed.py:GsmPerturbed
+
+    original     the problem as it was
     numbers      other numbers, and the answer computed anew from the solution's own arithmetic
     spelled      the same numbers in words
     distractor   one more sentence, true and of no use
@@ -9,6 +12,9 @@ GSM8K's solutions mark what was computed: <<48/2=24>>. A number of the question 
 operand of every mark must be a number of the question, a result of an earlier mark or a constant (7 days, "twice"), and only one
 of these. Then the marks are replayed with the new numbers, in fractions. A variant is kept if all results are as
 whole and as positive as they were; a problem without such a variant has the others only.
+
+What a model has learned by heart does not survive. Variants of one problem are one cluster; `consistent` is the share of problems
+that are solved in every variant.
 """
 
 from __future__ import annotations
@@ -21,9 +27,43 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial
 from itertools import pairwise
-from typing import Any
+from typing import Any, ClassVar
 
-from ingot.evals.number_words import spelled_numbers, words
+from pydantic import Field
+
+from ingot.envs.rows import need
+from ingot.envs.tasks.gsm8k import Gsm8k
+from ingot.evals.bases.generations import Grade, Graded, Item, score_metrics, trouble_metrics
+from ingot.evals.bases.identity import text_ids
+from ingot.evals.bases.suite import Subject
+from ingot.evals.bases.word_problems import WordProblems
+from ingot.evals.scores.scores import Metric, metric_of_units
+
+SMALL = (
+    *("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine"),
+    *("ten", "eleven", "twelve", "thirteen", "fourteen", "fifteen", "sixteen", "seventeen", "eighteen", "nineteen"),
+)
+TENS = ("", "", "twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety")
+
+
+def words(number: int) -> str:
+    """A number below 1,000 in English words."""
+    if number < 20:
+        return SMALL[number]
+    if number < 100:
+        return TENS[number // 10] + (f"-{SMALL[number % 10]}" if number % 10 else "")
+    rest = f" and {words(number % 100)}" if number % 100 else ""
+    return f"{SMALL[number // 100]} hundred{rest}"
+
+
+SPELLED = {words(number): number for number in range(100)}
+WORD = re.compile(rf"\b(?:{'|'.join(sorted(SPELLED, key=len, reverse=True))})\b", re.IGNORECASE)
+
+
+def spelled_numbers(text: str) -> set[int]:
+    """The numbers below 100 that a text has in words."""
+    return {SPELLED[word.lower()] for word in WORD.findall(text)}
+
 
 MARK = re.compile(r"<<([^<>=]+)=([^<>=]+)>>")
 NUMBER = re.compile(r"(?<![\w.,:/-])\$?(\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?(?![\w:/%]|[.,]\d|-\d| ?percent|,\d)")
@@ -234,3 +274,58 @@ def _insert(question: str, sentence: str) -> str:
     """The sentence before the last one, which asks."""
     head, mark, last = question.rstrip().rpartition(". ")
     return f"{head}{mark}{sentence} {last}" if mark else f"{sentence} {question}"
+
+
+ENVIRONMENT = Gsm8k()  # whose rows are read
+ORIGINAL = "original"
+KINDS = {
+    ORIGINAL: "as they were",
+    "numbers": "other numbers",
+    "spelled": "numbers in words",
+    "distractor": "a useless sentence more",
+    "wording": "in other words",
+}
+
+
+class GsmPerturbed(WordProblems):
+    """GSM8K with other numbers, numbers in words, distractors and other wording."""
+
+    local: ClassVar[tuple[str, ...]] = ("gsm8k/test*.jsonl*", "gsm8k/test*.parquet")
+    hub: ClassVar[tuple[str, ...]] = ("hf:openai/gsm8k:main:test",)
+    labels: ClassVar[Mapping[str, str]] = {"accuracy": "GSM8K, perturbed, all variants"}
+
+    kinds: tuple[str, ...] = Field(
+        tuple(KINDS), description="variants: original, numbers, spelled, distractor, wording"
+    )
+
+    def items(self, subject: Subject) -> Sequence[Item]:
+        rows = self.rows(subject)
+        questions = [need(row, "question", str, place) for place, row in rows]
+        found: list[tuple[str, Variant]] = []
+        for id, question, (place, row) in zip(text_ids(questions), questions, rows, strict=True):
+            _, answer, _ = ENVIRONMENT.problem(row, place)
+            made = variants(question, row["answer"].rpartition("####")[0], answer, random.Random(id))
+            found += [(id, one) for one in (Variant(ORIGINAL, question, answer), *made) if one.kind in self.kinds]
+        prompts = self.prompts([{"question": one.question} for _, one in found], subject)
+        return [
+            Item(f"{id}/{one.kind}", prompt, one.answer, {"kind": one.kind}, cluster=id)
+            for (id, one), prompt in zip(found, prompts, strict=True)
+        ]
+
+    def grade(self, item: Item, answer: str) -> Grade:
+        grade = super().grade(item, answer)
+        return Grade({"accuracy": grade.scores["verified"]}, grade.vote)
+
+    def metrics(self, graded: Sequence[Graded]) -> Iterator[Metric]:
+        yield from score_metrics(self.short_name, graded, self.labels)
+        for kind in self.kinds:
+            members = [each for each in graded if each.item.data["kind"] == kind and each.grade is not None]
+            if members:
+                (metric,) = score_metrics(self.short_name, members, {"accuracy": f"GSM8K, {KINDS[kind]}"})
+                yield metric_of_units(f"{self.short_name}/{kind}", metric.units, metric.label)
+        every: dict[str, float] = {}
+        for each in graded:
+            if each.grade is not None:
+                every[each.item.cluster] = min(every.get(each.item.cluster, 1.0), each.grade.scores["accuracy"])
+        yield metric_of_units(f"{self.short_name}/consistent", every, "GSM8K, problems solved in every variant")
+        yield from trouble_metrics(self.short_name, graded)

@@ -1,5 +1,7 @@
 """Whose word counts: system before developer before user before assistant before tool (Wallace et al. 2024, arXiv 2404.13208).
 
+    ingot eval MODEL --suite examples/evals/instruction_hierarchy.py:InstructionHierarchy
+
 Every conversation has a rule at one level, a text at a lower level that contradicts it, and an outcome that code can check: the
 reply follows the higher rule (in the form it asks for), or the lower text. For each pair of levels
 
