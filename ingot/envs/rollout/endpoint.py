@@ -6,7 +6,6 @@ for measuring and for trying an environment, not for training. An answer that do
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -19,7 +18,8 @@ from ingot.envs.episode import Episode
 from ingot.envs.errors import EnvironmentFailed
 from ingot.envs.rollout.probes import as_turn
 from ingot.inference.sampling import Sampling
-from ingot.tokens.chat import ChatFormat, Message, ToolCall
+from ingot.tokens.chat import ChatFormat
+from ingot.tokens.openai_messages import from_reply, to_openai
 
 POLL_SECONDS = 0.02
 LONGEST = 10**9  # tokens of a turn: the server was told its limit
@@ -59,7 +59,7 @@ class EndpointPolicy:
         """Ask for the next turn."""
         body: dict[str, Any] = {
             "model": self.endpoint.config.model,
-            "messages": to_openai(episode.context),
+            "messages": to_openai(episode.context, thinking=False),
             "temperature": sampling.temperature,
             "top_p": sampling.top_p,
             "max_tokens": sampling.max_new_tokens,
@@ -96,46 +96,7 @@ class EndpointPolicy:
             waited.finish = "error"
             return
         waited.finish = str(choice.get("finish_reason") or "stop")
-        spoken = as_turn(from_openai(choice["message"], waited.thinking), self.chat, waited.thinking, LONGEST)
+        spoken = as_turn(from_reply(choice["message"], thinking=waited.thinking), self.chat, waited.thinking, LONGEST)
         end = -1 if waited.finish == "length" else None  # of an answer that is cut, the end of the turn was not written
         waited.tokens, waited.logprobs = spoken.tokens[:end], spoken.logprobs[:end]
         waited.versions = spoken.versions[:end]
-
-
-def to_openai(messages: Sequence[Message]) -> list[dict[str, Any]]:
-    """Messages as the chat completions API has them; calls are numbered, and a tool's answer names its call."""
-    rows: list[dict[str, Any]] = []
-    open_calls: list[str] = []
-    for message in messages:
-        row: dict[str, Any] = {"role": message.role, "content": message.content}
-        if message.tool_calls:
-            ids = [f"call_{len(rows)}_{number}" for number in range(len(message.tool_calls))]
-            row["tool_calls"] = [
-                {"id": id, "type": "function", "function": {"name": call.name, "arguments": json.dumps(call.arguments)}}
-                for id, call in zip(ids, message.tool_calls, strict=True)
-            ]
-            open_calls = list(ids)
-        elif message.role == "tool" and open_calls:
-            row["tool_call_id"] = open_calls.pop(0)
-        rows.append(row)
-    return rows
-
-
-def from_openai(row: dict[str, Any], thinking: bool) -> Message:
-    """The server's message. A call whose arguments are no JSON object keeps them as text under `arguments`."""
-    calls = [each.get("function", {}) for each in row.get("tool_calls") or ()]
-    thought = row.get("reasoning_content") or row.get("reasoning")
-    return Message(
-        "assistant",
-        str(row.get("content") or ""),
-        str(thought or "") if thinking else None,
-        [ToolCall(str(call.get("name")), _arguments(call.get("arguments"))) for call in calls],
-    )
-
-
-def _arguments(text: Any) -> dict[str, Any]:
-    try:
-        value = json.loads(text) if isinstance(text, str) else text
-    except ValueError:
-        value = None
-    return value if isinstance(value, dict) else {"arguments": text}

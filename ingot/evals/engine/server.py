@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from ingot.data.synthesize.config import EndpointConfig
 from ingot.data.synthesize.writer import CHAT, TEXT, Endpoint
-from ingot.envs.rollout.endpoint import EndpointPolicy, from_openai, to_openai
+from ingot.envs.rollout.endpoint import EndpointPolicy
 from ingot.envs.rollout.rollout import Drawing, rollout
 from ingot.evals.engine.answer import Answerer, Asked
 from ingot.evals.engine.local import as_asked, cut_at, in_chat, together
@@ -37,6 +37,7 @@ from ingot.evals.engine.request import (
     Written,
 )
 from ingot.tokens.chat import ChatFormat
+from ingot.tokens.openai_messages import from_reply, to_openai
 from ingot.workspace.errors import IngotError, RecipeError
 
 if TYPE_CHECKING:
@@ -125,7 +126,7 @@ class ServerAnswerer(Answerer):
             body["prompt"] = plain_text(request.prompt)
             return TEXT, body, partial(_written_text, request.stop)
         conversation = as_conversation(request.prompt)
-        body["messages"] = to_openai(conversation.messages)
+        body["messages"] = to_openai(conversation.messages, thinking=False)
         if conversation.start:
             body["messages"].append({"role": "assistant", "content": conversation.start})
             body |= {"continue_final_message": True, "add_generation_prompt": False}  # as vLLM and SGLang call it
@@ -176,7 +177,7 @@ def _written_text(stops: Sequence[str], choice: dict[str, Any]) -> Written:
 
 
 def _written_message(stops: Sequence[str], choice: dict[str, Any]) -> Written:
-    message = from_openai(choice.get("message") or {}, thinking=True)
+    message = from_reply(choice.get("message") or {}, thinking=True)
     finish = str(choice.get("finish_reason") or "stop")
     words = len(f"{message.thinking or ''} {message.content}".split())  # the server's tokens are not known
     return Written(cut_at(message.content, stops), message.thinking, finish, words, message)

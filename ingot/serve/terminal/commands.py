@@ -11,8 +11,8 @@ from rich.console import Console
 
 from ingot.envs.tools.tool import Tool
 from ingot.serve.terminal.conversation import Conversation, Piece
-from ingot.serve.terminal.messages import from_openai, to_openai
 from ingot.tokens.chat import Message
+from ingot.tokens.openai_messages import from_openai, to_openai
 from ingot.workspace.errors import IngotError
 from ingot.workspace.files import read_json, write_json
 

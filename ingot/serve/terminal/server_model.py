@@ -9,8 +9,8 @@ from typing import Any
 from ingot.inference.client import Client
 from ingot.inference.sampling import Sampling
 from ingot.serve.terminal.conversation import Piece
-from ingot.serve.terminal.messages import read_call, to_openai
 from ingot.tokens.chat import Message
+from ingot.tokens.openai_messages import read_call, to_openai
 from ingot.workspace.errors import DataError, IngotError
 
 THINKING = ("reasoning_content", "reasoning")  # servers disagree on the name

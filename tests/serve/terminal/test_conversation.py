@@ -16,8 +16,8 @@ from ingot.inference.sampling import Sampling
 from ingot.model.transformer import Transformer
 from ingot.serve.terminal.conversation import CALL_ROUNDS, STOPPED, Conversation, Piece
 from ingot.serve.terminal.local_model import LocalModel, PieceReader
-from ingot.serve.terminal.messages import from_openai, to_openai
 from ingot.tokens.chat import ChatFormat, Message, ToolCall
+from ingot.tokens.openai_messages import from_openai, to_openai
 from ingot.tokens.tokenizer import Tokenizer
 from ingot.workspace.errors import DataError, IngotError
 from tests.serve.speaker import (

@@ -16,6 +16,7 @@ from ingot.data.synthesize.config import EndpointConfig
 from ingot.data.synthesize.writer import Endpoint
 from ingot.envs.verifiers.errors import VerifierError
 from ingot.tokens.chat import Message
+from ingot.tokens.openai_messages import to_openai
 from ingot.workspace.errors import IngotError
 
 WAITS = 10  # a thread waits for its turn as long as so many requests in a row may take
@@ -48,7 +49,7 @@ class EndpointJudge:
             seed = self.calls
         body: dict[str, Any] = {
             "model": self.endpoint.config.model,
-            "messages": [{"role": message.role, "content": message.content} for message in messages],
+            "messages": to_openai(messages, thinking=False),
             "temperature": self.temperature,
             "max_tokens": self.max_tokens,
             "seed": seed,

@@ -1,4 +1,4 @@
-"""Converts messages to the shape of OpenAI's API and back, for `/save` and for servers.
+"""Converts messages to the shape of OpenAI's API and back, for servers that are asked and for files.
 
     {"role": "assistant", "content": …, "reasoning_content": …, "tool_calls": [{"id", "type": "function",
      "function": {"name", "arguments": JSON as text}}]}
@@ -10,20 +10,20 @@ Ours have no ids: results answer the calls before them in order. Ids are numbere
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ingot.tokens.message import ROLES, Message, ToolCall
 from ingot.workspace.errors import DataError
 
 
-def to_openai(messages: Sequence[Message]) -> list[dict[str, Any]]:
-    """The messages as OpenAI's API takes them; a trace of thinking is `reasoning_content`."""
+def to_openai(messages: Sequence[Message], *, thinking: bool = True) -> list[dict[str, Any]]:
+    """The messages as OpenAI's API takes them; a trace of thinking is `reasoning_content`, where `thinking` is to be sent."""
     values: list[dict[str, Any]] = []
     calls = answers = 0  # the numbers of the next call and of the next answer to one
     for message in messages:
         value: dict[str, Any] = {"role": message.role, "content": message.content}
-        if message.thinking is not None:
+        if thinking and message.thinking is not None:
             value["reasoning_content"] = message.thinking
         if message.tool_calls:
             value["tool_calls"] = [_call(call, calls + index) for index, call in enumerate(message.tool_calls)]
@@ -72,3 +72,23 @@ def read_call(value: Any, place: str) -> ToolCall:
     if not isinstance(name, str) or not isinstance(arguments, dict):
         raise DataError("a tool call without a name and a mapping of arguments", place=place)
     return ToolCall(name, arguments)
+
+
+def from_reply(row: Mapping[str, Any], *, thinking: bool) -> Message:
+    """What a server has answered, whatever it is: a call whose arguments are no JSON object keeps them under `arguments`."""
+    calls = [each.get("function", {}) for each in row.get("tool_calls") or ()]
+    thought = row.get("reasoning_content") or row.get("reasoning")
+    return Message(
+        "assistant",
+        str(row.get("content") or ""),
+        str(thought or "") if thinking else None,
+        [ToolCall(str(call.get("name")), _arguments(call.get("arguments"))) for call in calls],
+    )
+
+
+def _arguments(text: Any) -> dict[str, Any]:
+    try:
+        value = json.loads(text) if isinstance(text, str) else text
+    except ValueError:
+        value = None
+    return value if isinstance(value, dict) else {"arguments": text}
