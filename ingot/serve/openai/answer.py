@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -18,7 +18,7 @@ from starlette.responses import Response
 from ingot.inference.runner import Chunk
 from ingot.inference.sampling import Sampling
 from ingot.serve.openai.errors import ApiError, JsonAnswer
-from ingot.serve.openai.generation import EventStream, Generation, collect, unless_gone
+from ingot.serve.openai.generation import Choice, EventStream, Generation, collect, unless_gone
 from ingot.serve.openai.options import constrained
 from ingot.serve.openai.replies import DONE, Heading, event, usage
 from ingot.serve.openai.requests import Generating
@@ -27,7 +27,7 @@ from ingot.serve.openai.structures import Structure
 
 
 @dataclass
-class Plan:
+class SamplingPlan:
     """What is to be sampled for a request: choice i goes on from `prompts[i]`; `each` choices share a prompt."""
 
     prompts: list[list[int]]
@@ -41,24 +41,7 @@ class Plan:
         return self.prompts[:: self.each]
 
 
-class Choice(Protocol):
-    """One answer as it comes; `finish` is set when it needs no more tokens."""
-
-    finish: str | None
-    tokens: int
-    reasoning_tokens: int
-
-    def opening(self) -> Iterable[dict[str, Any]]:
-        """The entries of a stream before its first token."""
-
-    def take(self, chunk: Chunk) -> Iterable[dict[str, Any]]:
-        """The entries of a stream for some more tokens."""
-
-    def whole(self) -> dict[str, Any]:
-        """The choice in one piece."""
-
-
-class Endpoint(ABC):
+class ApiEndpoint(ABC):
     """One request to an endpoint that generates."""
 
     prefix: ClassVar[str]  # of the answer's id
@@ -68,15 +51,15 @@ class Endpoint(ABC):
         self.service, self.model, self.options = service, model, options
 
     @abstractmethod
-    def read(self) -> Plan:
+    def read(self) -> SamplingPlan:
         """What is to be sampled. Encoding takes time, so this runs in a thread, outside of the event loop."""
 
-    async def prepare(self, plan: Plan, request: Request) -> None:
+    async def prepare(self, plan: SamplingPlan, request: Request) -> None:
         """What the prompts need before choices are made of them."""
         return
 
     @abstractmethod
-    def choice(self, plan: Plan, heading: Heading, index: int) -> Choice:
+    def choice(self, plan: SamplingPlan, heading: Heading, index: int) -> Choice:
         """The choice of this number, before its first token."""
 
     def generates(self) -> bool:
@@ -88,7 +71,7 @@ class Endpoint(ABC):
         return whole
 
 
-async def answer(endpoint: Endpoint, request: Request) -> Response:
+async def answer(endpoint: ApiEndpoint, request: Request) -> Response:
     """Answer a request."""
     service = endpoint.service
     service.check_model(endpoint.model)
@@ -114,14 +97,18 @@ async def answer(endpoint: Endpoint, request: Request) -> Response:
 
 
 def _whole(
-    endpoint: Endpoint, plan: Plan, heading: Heading, choices: Sequence[Choice], generation: Generation | None
+    endpoint: ApiEndpoint,
+    plan: SamplingPlan,
+    heading: Heading,
+    choices: Sequence[Choice],
+    generation: Generation | None,
 ) -> Response:
     found = heading.whole([choice.whole() for choice in choices], _usage(plan, choices, generation))
     return JsonAnswer(endpoint.finished(found))
 
 
 async def _events(
-    endpoint: Endpoint, plan: Plan, heading: Heading, choices: Sequence[Choice], generation: Generation
+    endpoint: ApiEndpoint, plan: SamplingPlan, heading: Heading, choices: Sequence[Choice], generation: Generation
 ) -> AsyncIterator[bytes]:
     """The answer as server-sent events: what each choice gets, why it ended, and the counts if asked for."""
     options = endpoint.options.stream_options
@@ -149,7 +136,7 @@ async def _events(
         yield event(error.body())
 
 
-def _usage(plan: Plan, choices: Sequence[Choice], generation: Generation | None) -> dict[str, Any]:
+def _usage(plan: SamplingPlan, choices: Sequence[Choice], generation: Generation | None) -> dict[str, Any]:
     return usage(
         prompt=sum(map(len, plan.asked)),
         completion=sum(choice.tokens for choice in choices),

@@ -7,7 +7,7 @@ from itertools import groupby
 from typing import Any, ClassVar
 
 from ingot.inference.runner import Chunk
-from ingot.serve.openai.answer import Endpoint, Plan
+from ingot.serve.openai.answer import ApiEndpoint, SamplingPlan
 from ingot.serve.openai.calls import Delta
 from ingot.serve.openai.errors import ApiError
 from ingot.serve.openai.logprobs import Pending, chat_entry
@@ -21,7 +21,7 @@ from ingot.serve.openai.structures import offered_tools, turn_structure
 from ingot.tokens.tokenizer import TOOL_CALL_START
 
 
-class ChatEndpoint(Endpoint):
+class ChatEndpoint(ApiEndpoint):
     """One request for a message."""
 
     prefix: ClassVar[str] = "chatcmpl"
@@ -31,7 +31,7 @@ class ChatEndpoint(Endpoint):
         super().__init__(service, body.model, body)
         self.body = body
 
-    def read(self) -> Plan:
+    def read(self) -> SamplingPlan:
         service, body = self.service, self.body
         if service.chat is None:
             raise ApiError(400, "the model has no chat template; use /v1/completions", param="messages")
@@ -56,16 +56,16 @@ class ChatEndpoint(Endpoint):
         )
         self.syntax = served_syntax(service.chat)
         structure = turn_structure(service.tokenizer, self.syntax, body, self.tools, self.prompt)
-        return Plan([self.prompt.tokens] * len(samplings), samplings, structure, each=len(samplings))
+        return SamplingPlan([self.prompt.tokens] * len(samplings), samplings, structure, each=len(samplings))
 
-    def choice(self, plan: Plan, heading: Heading, index: int) -> ChatChoice:
+    def choice(self, plan: SamplingPlan, heading: Heading, index: int) -> ChatChoice:
         return ChatChoice(self, plan, heading, index)
 
 
 class ChatChoice:
     """One of `n` answers as it comes."""
 
-    def __init__(self, endpoint: ChatEndpoint, plan: Plan, heading: Heading, index: int) -> None:
+    def __init__(self, endpoint: ChatEndpoint, plan: SamplingPlan, heading: Heading, index: int) -> None:
         self.tokenizer, self.body, self.index = endpoint.service.tokenizer, endpoint.body, index
         self.parser = TurnParser(
             self.tokenizer,

@@ -13,7 +13,7 @@ from starlette.requests import Request
 
 from ingot.inference.runner import Chunk
 from ingot.inference.text import TextStream
-from ingot.serve.openai.answer import Endpoint, Plan
+from ingot.serve.openai.answer import ApiEndpoint, SamplingPlan
 from ingot.serve.openai.errors import ApiError
 from ingot.serve.openai.generation import check_count, unless_gone
 from ingot.serve.openai.logprobs import TextLogprobs, prompt_entries
@@ -27,7 +27,7 @@ from ingot.serve.openai.structures import answer_structure
 DEFAULT_TOKENS = 16  # OpenAI's default of max_tokens on this endpoint
 
 
-class CompletionEndpoint(Endpoint):
+class CompletionEndpoint(ApiEndpoint):
     """One request for the continuation of texts."""
 
     prefix: ClassVar[str] = "cmpl"
@@ -41,7 +41,7 @@ class CompletionEndpoint(Endpoint):
     def generates(self) -> bool:
         return self.body.max_tokens != 0
 
-    def read(self) -> Plan:
+    def read(self) -> SamplingPlan:
         service, body = self.service, self.body
         if body.stream_options is not None and not body.stream:
             raise ApiError(400, "stream_options needs stream: true", param="stream_options", code="invalid_value")
@@ -54,7 +54,7 @@ class CompletionEndpoint(Endpoint):
         if self.generates():
             check_count(service, len(given) * each)
         asked = [encode_prompt(service, prompt, "prompt") for prompt in given]
-        plan = Plan([], [], answer_structure(body.response_format, body.structured_outputs), each)
+        plan = SamplingPlan([], [], answer_structure(body.response_format, body.structured_outputs), each)
         for tokens in asked:
             service.check_length(len(tokens), "prompt", answer=int(self.generates()))
             plan.prompts += [tokens] * each
@@ -68,14 +68,14 @@ class CompletionEndpoint(Endpoint):
             )
         return plan
 
-    async def prepare(self, plan: Plan, request: Request) -> None:
+    async def prepare(self, plan: SamplingPlan, request: Request) -> None:
         """Score the prompts, where their log-probabilities are asked for."""
         body = self.body
         if (body.echo and body.logprobs is not None) or body.prompt_logprobs is not None:
             likeliest = max(body.logprobs or 0, body.prompt_logprobs or 0)
             self.scores = await unless_gone(request, score_prompts(self.service.runner, plan.asked, likeliest))
 
-    def choice(self, plan: Plan, heading: Heading, index: int) -> TextChoice:
+    def choice(self, plan: SamplingPlan, heading: Heading, index: int) -> TextChoice:
         return TextChoice(self, plan, index)
 
 
@@ -103,7 +103,7 @@ class TextChoice:
 
     reasoning_tokens = 0
 
-    def __init__(self, endpoint: CompletionEndpoint, plan: Plan, index: int) -> None:
+    def __init__(self, endpoint: CompletionEndpoint, plan: SamplingPlan, index: int) -> None:
         self.body, self.index, self._tokenizer = endpoint.body, index, endpoint.service.tokenizer
         self.tokens = 0
         self.finish: str | None = None

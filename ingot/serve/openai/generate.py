@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any, ClassVar
 
 from ingot.inference.runner import Chunk
-from ingot.serve.openai.answer import Endpoint, Plan
+from ingot.serve.openai.answer import ApiEndpoint, SamplingPlan
 from ingot.serve.openai.completions import encode_prompt
 from ingot.serve.openai.options import make_samplings
 from ingot.serve.openai.replies import Heading
@@ -20,7 +20,7 @@ from ingot.serve.openai.service import Service
 DEFAULT_TOKENS = 16  # vLLM's default of max_tokens
 
 
-class GenerateEndpoint(Endpoint):
+class GenerateEndpoint(ApiEndpoint):
     """One request for tokens."""
 
     prefix: ClassVar[str] = "gen"
@@ -30,7 +30,7 @@ class GenerateEndpoint(Endpoint):
         super().__init__(service, body.model, body.sampling_params)
         self.tokens = body.token_ids
 
-    def read(self) -> Plan:
+    def read(self) -> SamplingPlan:
         service, options = self.service, self.options
         prompt = encode_prompt(service, self.tokens, "token_ids")
         service.check_length(len(prompt), "token_ids")
@@ -42,9 +42,9 @@ class GenerateEndpoint(Endpoint):
             ends=service.ends,
             top_logprobs=0,
         )
-        return Plan([prompt] * len(samplings), samplings, each=len(samplings))
+        return SamplingPlan([prompt] * len(samplings), samplings, each=len(samplings))
 
-    def choice(self, plan: Plan, heading: Heading, index: int) -> TokenChoice:
+    def choice(self, plan: SamplingPlan, heading: Heading, index: int) -> TokenChoice:
         return TokenChoice(index)
 
     def finished(self, whole: dict[str, Any]) -> dict[str, Any]:

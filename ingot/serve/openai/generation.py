@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, Protocol, TypeVar
@@ -156,12 +156,20 @@ def _merged(first: Chunk, second: Chunk) -> Chunk:
 
 
 class Choice(Protocol):
-    """An endpoint's view of one choice: it takes tokens; `finish` is set when it needs no more."""
+    """One answer as it comes; `finish` is set when it needs no more tokens."""
 
     finish: str | None
+    tokens: int
+    reasoning_tokens: int
 
-    def take(self, chunk: Chunk) -> Any:
-        """Some more tokens."""
+    def opening(self) -> Iterable[dict[str, Any]]:
+        """The entries of a stream before its first token."""
+
+    def take(self, chunk: Chunk) -> Iterable[dict[str, Any]]:
+        """The entries of a stream for some more tokens."""
+
+    def whole(self) -> dict[str, Any]:
+        """The choice in one piece."""
 
 
 async def collect(choices: Sequence[Choice], generation: Generation) -> None:

@@ -22,11 +22,10 @@ from ingot.evals.bases.file_suite import rows_of
 from ingot.evals.bases.suite import Measured, Measuring, Subject, Suite
 from ingot.evals.engine.prompt import chat_tokens
 from ingot.evals.engine.request import Conversation, Generation, Question
-from ingot.evals.scores import scores
-from ingot.evals.scores.scores import Metric, metric_of_units, spread
+from ingot.evals.scores.scores import Metric, Sample, metric_of_units, spread
 from ingot.evals.suites.ruler.needles import Needles
 from ingot.evals.suites.ruler.questions import read_library
-from ingot.evals.suites.ruler.sample import Room, Sample
+from ingot.evals.suites.ruler.sample import Room, RulerSample
 from ingot.evals.suites.ruler.score import any_contained, share_contained
 from ingot.evals.suites.ruler.variables import Variables
 from ingot.evals.suites.ruler.words import CommonWords, FrequentWords
@@ -57,7 +56,7 @@ NEEDLES: Mapping[str, Needles] = {
     "niah_multivalue": Needles("essay", values=4),
     "niah_multiquery": Needles("essay", keys=4, queries=4),
 }
-OTHERS: Mapping[str, Callable[[Room, int, int], list[Sample]]] = {
+OTHERS: Mapping[str, Callable[[Room, int, int], list[RulerSample]]] = {
     "vt": Variables().samples,
     "cwe": CommonWords().samples,
     "fwe": FrequentWords().samples,
@@ -128,7 +127,7 @@ class Ruler(Suite):
                 for number, sample in enumerate(make(room, count, self.seed)):
                     yield Asked(f"ruler-{task}-{length}-{number}", task, length, sample)
 
-    def _maker(self, task: TaskName, subject: Subject) -> Callable[[Room, int, int], list[Sample]]:
+    def _maker(self, task: TaskName, subject: Subject) -> Callable[[Room, int, int], list[RulerSample]]:
         if task in QUESTIONS:
             given = self.squad if task == "qa_1" else self.hotpotqa
             files, hub = QUESTIONS[task]
@@ -151,14 +150,14 @@ class Asked:
     id: str
     task: TaskName
     length: int
-    sample: Sample
+    sample: RulerSample
     text: str = ""
     score: float = 0.0
 
-    def kept(self) -> scores.Sample:
+    def kept(self) -> Sample:
         """What of it people read."""
         expected = ", ".join(self.sample.answers)
-        return scores.Sample(self.id, f"ruler/{self.task}", self.sample.whole, self.text, expected, self.score == 1)
+        return Sample(self.id, f"ruler/{self.task}", self.sample.whole, self.text, expected, self.score == 1)
 
 
 def score_of(task: str) -> Callable[[str, Sequence[str]], float]:

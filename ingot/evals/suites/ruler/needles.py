@@ -16,7 +16,7 @@ from functools import lru_cache
 from typing import Literal
 
 from ingot.envs.verifiers.text.words import sentences
-from ingot.evals.suites.ruler.sample import Room, Sample, draw, largest_size
+from ingot.evals.suites.ruler.sample import Room, RulerSample, draw, largest_size
 from ingot.evals.suites.ruler.vocabulary import pairs
 
 Haystack = Literal["noise", "essay", "needles"]
@@ -53,7 +53,7 @@ class Needles:
         """Whether it needs a text."""
         return self.haystack == "essay"
 
-    def samples(self, room: Room, count: int, seed: int, essay: Sequence[str] = ()) -> list[Sample]:
+    def samples(self, room: Room, count: int, seed: int, essay: Sequence[str] = ()) -> list[RulerSample]:
         """So many samples; `essay` is the text by words."""
         rng = random.Random(seed)
         step = 500 if self.haystack == "essay" else 5 if room.short else 25
@@ -68,7 +68,7 @@ class _Maker:
         self.task, self.rng, self.seed, self.essay = task, rng, seed, essay
         self.filler = lru_cache(maxsize=4)(self._filler)
 
-    def __call__(self, size: int) -> Sample:
+    def __call__(self, size: int) -> RulerSample:
         task, rng = self.task, self.rng
         keys, values, needles = [], [], []
         for _ in range(task.keys):
@@ -86,7 +86,7 @@ class _Maker:
             "query": f"{', '.join(most)}, and {last}" if most else last,
         }
         text, start = (ONE, ONE_START) if one else (MANY, MANY_START)
-        return Sample(text.format(context=context, **words), start.format(**words), answers)
+        return RulerSample(text.format(context=context, **words), start.format(**words), answers)
 
     def _draw(self, kind: Values) -> str:
         if kind == "numbers":

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ingot.evals.suites.ruler.sample import Room, Sample, draw, largest_size
+from ingot.evals.suites.ruler.sample import Room, RulerSample, draw, largest_size
 from ingot.workspace.errors import DataError, RecipeError
 
 TEXT = (
@@ -47,7 +47,7 @@ class Library:
     documents: tuple[str, ...]
     questions: tuple[Asked, ...]
 
-    def samples(self, room: Room, count: int, seed: int) -> list[Sample]:
+    def samples(self, room: Room, count: int, seed: int) -> list[RulerSample]:
         """A sample for each of the first questions."""
         if count > len(self.questions):
             raise RecipeError(
@@ -63,13 +63,13 @@ class Library:
             for number in range(count)
         ]
 
-    def _make(self, number: int, size: int, rng: random.Random, seed: int) -> Sample:
+    def _make(self, number: int, size: int, rng: random.Random, seed: int) -> RulerSample:
         asked = self.questions[number]
         shown = [self.documents[each] for each in self._chosen(asked, size, rng)]
         random.Random(seed).shuffle(shown)
         context = "\n\n".join(f"Document {place}:\n{document}" for place, document in enumerate(shown, 1))
         text = TEXT.format(context=context, question=asked.question)
-        return Sample(text, START, asked.answers, cluster=f"document-{min(asked.documents)}")
+        return RulerSample(text, START, asked.answers, cluster=f"document-{min(asked.documents)}")
 
     def _chosen(self, asked: Asked, size: int, rng: random.Random) -> list[int]:
         own, near = list(asked.documents), list(asked.near)

@@ -20,7 +20,7 @@ ATTEMPTS = 200  # draws of one sample: each failure makes it smaller
 
 
 @dataclass(frozen=True)
-class Sample:
+class RulerSample:
     """What a model reads, how its answer begins, and what must be in the answer."""
 
     text: str
@@ -58,7 +58,7 @@ class Room:
         return self.count(text) + more + self.answer <= self.usable
 
 
-Make = Callable[[int], Sample]
+Make = Callable[[int], RulerSample]
 
 
 def largest_size(make: Make, room: Room, step: int, *, least: int = 1, more: int = 0) -> int:
@@ -82,7 +82,7 @@ def bisect(make: Make, room: Room, step: int, most: int, *, least: int = 1, more
     raise too_short(room)
 
 
-def draw(make: Make, room: Room, size: int, step: int, *, least: int = 1) -> Sample:
+def draw(make: Make, room: Room, size: int, step: int, *, least: int = 1) -> RulerSample:
     """A sample that fits, of this size or smaller. A whole step less would leave little of a short text."""
     for _ in range(ATTEMPTS):
         sample = make(size)

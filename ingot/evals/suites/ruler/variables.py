@@ -13,7 +13,7 @@ from collections.abc import Callable
 from itertools import pairwise
 
 from ingot.evals.suites.ruler.needles import NOISE
-from ingot.evals.suites.ruler.sample import Room, Sample, draw, largest_size
+from ingot.evals.suites.ruler.sample import Room, RulerSample, draw, largest_size
 
 TEXT = (
     "Memorize and track the chain(s) of variable assignment hidden in the following text.\n\n{context}\nQuestion: Find all "
@@ -31,7 +31,7 @@ VALUES = (10_000, 99_999)
 class Variables:
     """The task `vt`."""
 
-    def samples(self, room: Room, count: int, seed: int) -> list[Sample]:
+    def samples(self, room: Room, count: int, seed: int) -> list[RulerSample]:
         """So many samples."""
         import numpy
 
@@ -40,12 +40,12 @@ class Variables:
         def value() -> str:
             return str(numbers.randint(*VALUES))
 
-        def question(size: int) -> Sample:
+        def question(size: int) -> RulerSample:
             return _make(rng, size, 5, value)
 
-        def with_example(size: int) -> Sample:
+        def with_example(size: int) -> RulerSample:
             sample = question(size)
-            return Sample(f"{_other_names(rng, shot, value)}\n{sample.text}", sample.start, sample.answers)
+            return RulerSample(f"{_other_names(rng, shot, value)}\n{sample.text}", sample.start, sample.answers)
 
         shot = _worked_example(rng, room)
         step = 5 if room.short else 10
@@ -56,7 +56,7 @@ class Variables:
 def _worked_example(rng: random.Random, room: Room) -> str:
     """A short question and its answer."""
 
-    def make(size: int) -> Sample:
+    def make(size: int) -> RulerSample:
         return _make(rng, size, 3, lambda: EXAMPLE_VALUE)
 
     small = Room(EXAMPLE_LENGTH, 0, room.count)
@@ -65,7 +65,7 @@ def _worked_example(rng: random.Random, room: Room) -> str:
     return f"{shown.whole} {' '.join(shown.answers)}\n"
 
 
-def _make(rng: random.Random, size: int, letters: int, draw_value: Callable[[], str]) -> Sample:
+def _make(rng: random.Random, size: int, letters: int, draw_value: Callable[[], str]) -> RulerSample:
     names = [_name(rng, letters) for _ in range(HOPS + 1)]
     while len(set(names)) < HOPS + 1:
         names = [*dict.fromkeys(names), _name(rng, letters)]
@@ -77,7 +77,7 @@ def _make(rng: random.Random, size: int, letters: int, draw_value: Callable[[], 
         lines.insert(place + number, chain[number])
     context = "\n".join(lines).replace(". \n", ".\n")
     start = START.format(count=HOPS + 1, value=value)
-    return Sample(TEXT.format(context=context, value=value), start, tuple(names))
+    return RulerSample(TEXT.format(context=context, value=value), start, tuple(names))
 
 
 def _name(rng: random.Random, letters: int) -> str:

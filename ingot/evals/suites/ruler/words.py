@@ -11,7 +11,7 @@ import random
 import string
 from collections.abc import Sequence
 
-from ingot.evals.suites.ruler.sample import Room, Sample, bisect, draw, too_short
+from ingot.evals.suites.ruler.sample import Room, RulerSample, bisect, draw, too_short
 from ingot.evals.suites.ruler.vocabulary import word_list
 from ingot.workspace.errors import RecipeError
 
@@ -37,7 +37,7 @@ ZETA = math.pi**2 / 6  # of the exponent: the sum of k^-2
 class CommonWords:
     """The task `cwe`."""
 
-    def samples(self, room: Room, count: int, seed: int) -> list[Sample]:
+    def samples(self, room: Room, count: int, seed: int) -> list[RulerSample]:
         """So many samples."""
         rng = random.Random(seed)
         words = sorted({*word_list("noun"), *word_list("adjective"), *word_list("verb")})
@@ -56,11 +56,11 @@ class CommonWords:
             random.Random(seed).shuffle(every)
             return numbered(every), chosen[:ANSWERS]
 
-        def make(size: int) -> Sample:
+        def make(size: int) -> RulerSample:
             shown, right = listed(20, 3, 1) if short else listed(40, 10, 3)
             context, answers = listed(size, 6, 1) if short else listed(size, 30, 3)
             shot = f"{COMMON.format(context=shown)} {COMMON_START} {numbered(right)}"
-            return Sample(f"{shot}\n{COMMON.format(context=context)}", COMMON_START, tuple(answers))
+            return RulerSample(f"{shot}\n{COMMON.format(context=context)}", COMMON_START, tuple(answers))
 
         tokens_each = room.count(make(PROBE).whole) / PROBE
         most = min(int(room.usable // tokens_each) * 2, len(words))
@@ -71,7 +71,7 @@ class CommonWords:
 class FrequentWords:
     """The task `fwe`."""
 
-    def samples(self, room: Room, count: int, seed: int) -> list[Sample]:
+    def samples(self, room: Room, count: int, seed: int) -> list[RulerSample]:
         """So many samples; the number of words is found by going up and down in steps, as RULER does."""
         rng = random.Random(seed)
         tokens = room.usable - room.answer
@@ -85,7 +85,7 @@ class FrequentWords:
         size -= step
         return [self._sample(room, tokens, coded_words(rng, kinds, seed), size, step, seed) for _ in range(count)]
 
-    def _sample(self, room: Room, tokens: int, words: Sequence[str], size: int, step: int, seed: int) -> Sample:
+    def _sample(self, room: Room, tokens: int, words: Sequence[str], size: int, step: int, seed: int) -> RulerSample:
         while size > 0:
             sample = coded(words, size, seed)
             if room.count(sample.whole) <= tokens:
@@ -109,7 +109,7 @@ def coded_words(rng: random.Random, count: int, seed: int) -> list[str]:
     return ["...", *words[1:]]
 
 
-def coded(words: Sequence[str], size: int, seed: int) -> Sample:
+def coded(words: Sequence[str], size: int, seed: int) -> RulerSample:
     """A text of about `size` such words."""
     import numpy
 
@@ -117,7 +117,7 @@ def coded(words: Sequence[str], size: int, seed: int) -> Sample:
     counts = (size * (ranks**-EXPONENT) / ZETA).astype(int)
     every = [word for word, often in zip(words, counts.tolist(), strict=True) for _ in range(often)]
     random.Random(seed).shuffle(every)
-    return Sample(FREQUENT.format(context=" ".join(every)), FREQUENT_START, tuple(words[1:4]))
+    return RulerSample(FREQUENT.format(context=" ".join(every)), FREQUENT_START, tuple(words[1:4]))
 
 
 def _word(rng: random.Random) -> str:
