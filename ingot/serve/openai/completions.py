@@ -108,6 +108,7 @@ class TextChoice:
         self.tokens = 0
         self.finish: str | None = None
         self._ends = plan.samplings[index].stop_tokens
+        self._streams = bool(self.body.stream) and endpoint.generates()
         self._prompt = plan.prompts[index]
         self._scores = endpoint.scores[index // plan.each] if endpoint.scores else []
         self._text = TextStream(self._tokenizer, self.body.stops)
@@ -145,7 +146,7 @@ class TextChoice:
             self.finish = "stop" if self._text.stopped or chunk.finish == "stop" else "length"
         self._pieces.append(text)
         self._shown += len(text)
-        return [self._entry(text)] if self.body.stream and (text or self.finish is not None) else []
+        return [self._entry(text)] if self._streams and (text or self.finish is not None) else []
 
     def _entry(self, text: str) -> dict[str, Any]:
         """The choice with this piece of its text."""

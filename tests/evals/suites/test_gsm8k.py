@@ -138,6 +138,7 @@ def test_bad_rows_and_options(tmp_path: Path) -> None:
     file.write_text('{"question": "How many?", "answer": "5"}\n')
     with pytest.raises(DataError, match="no line ####"):
         Gsm8k(files=(str(file),), shots=0).items(subject())
+    file.write_text('{"question": "How many?", "answer": "#### 5"}\n')
     with pytest.raises(DataError, match="5 worked examples are asked for, and there are 1 rows"):
         Gsm8k(files=(str(file),), shot_files=(str(file),)).items(subject())
     with pytest.raises(ValueError, match="temperature above 0"):

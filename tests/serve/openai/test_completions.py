@@ -90,6 +90,15 @@ def test_echo_scores_the_prompt(client: OpenAI, speaker: Transformer, tokenizer:
             assert choice.text[start : start + len(piece)] == piece
 
 
+def test_scores_alone_are_no_stream(server: Running) -> None:
+    """Where nothing is written there is nothing to stream: the answer comes in one piece, with its scores."""
+    body = {"prompt": "the numbers is", "max_tokens": 0, "echo": True, "logprobs": 1}
+    whole, asked = (
+        http.post(f"{server.url}/v1/completions", json=body | {"stream": each}).json() for each in (False, True)
+    )
+    assert whole["choices"] == asked["choices"] and len(whole["choices"][0]["logprobs"]["tokens"]) > 2
+
+
 def test_likeliest_tokens_of_a_prompt_come_by_their_ids(
     server: Running, speaker: Transformer, tokenizer: Tokenizer
 ) -> None:
