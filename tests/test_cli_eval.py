@@ -10,12 +10,13 @@ import pytest
 from typer.testing import CliRunner
 
 from ingot.cli.app import app
-from ingot.cli.eval import show_scores
+from ingot.cli.show import show_rows
 from ingot.evals.bases.choices import Answered, Item, choice_metrics
 from ingot.evals.bases.suite import SUITES
 from ingot.evals.engine.request import Likely
 from ingot.evals.scores.history import save_step
 from ingot.evals.scores.scores import load_scores, metric_of_units, save_scores
+from ingot.evals.scores.printed import score_rows
 from ingot.workspace.errors import IngotError, RecipeError
 from tests.evals.conftest import World, world  # noqa: F401
 from tests.post.making import checkpoint_of, tiny_model
@@ -161,7 +162,7 @@ def test_a_score_is_found_by_the_name_that_others_give_it(tmp_path: Path, capsys
     save_scores(tmp_path / "scores", choice_metrics("hellaswag", answered, ("raw", "character", "token")), [])
     loaded = load_scores(tmp_path)
     assert [metric.also for metric in loaded.values()] == ["acc", "acc_norm", ""]
-    show_scores(loaded.values())
+    show_rows(score_rows(loaded.values()))
     shown = [line.split()[:3] for line in capsys.readouterr().out.splitlines()[1:]]
     assert ["hellaswag/accuracy_by_character", "(acc_norm)", "0.0000"] in shown
     assert ["hellaswag/accuracy", "(acc)", "1.0000"] in shown

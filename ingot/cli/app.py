@@ -12,23 +12,23 @@ from ingot.cli.chat import chat_command
 from ingot.cli.classifier import classifier_app
 from ingot.cli.convert import export_command, import_command
 from ingot.cli.env import env_app
-from ingot.cli.eval import eval_app, show_run
+from ingot.cli.eval import eval_app
 from ingot.cli.given import refuse_given
 from ingot.cli.help import App, Group
 from ingot.cli.merge import merge_command
 from ingot.cli.model import model_app
 from ingot.cli.new import new_command
+from ingot.cli.options import RUNS, DryRunOption, JsonOption, RunsOption, SetOption
 from ingot.cli.run_stages import run_stages
 from ingot.cli.serve import serve_command
-from ingot.cli.show import command_line, print_json, show_checks, show_curation_plans, show_layouts
+from ingot.cli.show import command_line, print_json, show_checks, show_layouts
+from ingot.cli.stage_command import add_stage_command
 from ingot.cli.sweep import sweep_command
 from ingot.cli.tokenizer import tokenizer_app
 from ingot.cli.ui import ui_command
 from ingot.cli.watch import HANG_AFTER, HangOption, watch_command, watch_this
 from ingot.recipe.stages import STAGES
 from ingot.workspace.errors import IngotError, RecipeError
-from ingot.workspace.runs import find_stage
-from ingot.workspace.stage import Stage
 
 
 class _Commands(Group):
@@ -55,25 +55,7 @@ app.add_typer(classifier_app)
 app.add_typer(env_app)
 
 RecipeArgument = Annotated[Path, typer.Argument(metavar="RECIPE", help="The recipe, a YAML file.", show_default=False)]
-SetOption = Annotated[
-    list[str] | None,
-    typer.Option("--set", metavar="STAGE.KEY=VALUE", help="Set an option of the recipe; may be repeated."),
-]
-InputOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--input", metavar="ROLE=PATH", help="Input of the stage: an artifact or a stage's folder; may be repeated."
-    ),
-]
-SeedOption = Annotated[
-    int | None, typer.Option("--seed", metavar="N", min=0, help="Seed to use instead of the file's.")
-]
-RunsOption = Annotated[Path, typer.Option("--runs", metavar="DIR", help="Folder that holds the run folders.")]
-JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Print what would run; write nothing.")]
-RUNS = Path("runs")
 STAGES_PANEL = "Stages: run one by itself"
-STAGE_FILE = "A recipe, or a YAML file of this stage's options."
 
 
 def _show_version(wanted: bool) -> None:
@@ -265,103 +247,13 @@ app.command("export")(export_command)
 app.command("watch", context_settings={"allow_extra_args": True, "ignore_unknown_options": True})(watch_command)
 
 
-def _add_stage_command(kind: Stage, to: typer.Typer, name: str) -> None:
-    """`ingot KIND FILE` for one kind of stage, as the command `name` of `to`."""
-
-    def command(
-        file: Annotated[Path, typer.Argument(metavar="FILE", help=STAGE_FILE, show_default=False)],
-        input: InputOption = None,
-        set: SetOption = None,
-        seed: SeedOption = None,
-        runs: RunsOption = RUNS,
-        dry_run: DryRunOption = False,
-        as_json: JsonOption = False,
-    ) -> None:
-        from ingot.recipe.single import load_stage
-
-        inputs = dict(_split_input(text) for text in input or ())
-        recipe, names = load_stage(file, kind.kind, set or (), inputs=inputs, seed=seed)
-        show = show_run if kind.kind == "eval" and not dry_run else None
-        run_stages(recipe, runs, as_json=as_json, report=False, only=names, dry_run=dry_run, show=show)
-
-    takes = [role + (" (optional)" if role in kind.optional else "") for role in kind.needs]
-    help_text = f"{kind.does} Reads: {', '.join(takes) or 'nothing'}. Writes: {', '.join(kind.makes)}."
-    panel = STAGES_PANEL if to is app else None
-    to.command(name, help=help_text, short_help=kind.does, rich_help_panel=panel)(command)
-
-
-@app.command(rich_help_panel=STAGES_PANEL, short_help=STAGES["curate"].does)
-def curate(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help=STAGE_FILE, show_default=False)],
-    set: SetOption = None,
-    workers: Annotated[
-        int | None, typer.Option("--workers", metavar="N", min=1, help="Number of processes; default: one per core.")
-    ] = None,
-    engine: Annotated[
-        str | None, typer.Option("--engine", metavar="NAME", help="Where to run: local or ray; default: the file's.")
-    ] = None,
-    seed: SeedOption = None,
-    runs: RunsOption = RUNS,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Print sources, columns, time and disk; write nothing.")
-    ] = False,
-    as_json: JsonOption = False,
-) -> None:
-    """Read raw text, remove bad documents and copies, record the reason for each. Writes: documents."""
-    from ingot.recipe.single import load_stage
-
-    options = {key: value for key, value in (("workers", workers), ("engine", engine)) if value is not None}
-    recipe, names = load_stage(file, "curate", set or (), options=options, seed=seed)
-    if dry_run:
-        show_curation_plans([stage.config for stage in recipe.stages if stage.name in names], as_json=as_json)
-    else:
-        run_stages(recipe, runs, as_json=as_json, report=False, only=names)
-
-
-@app.command(rich_help_panel=STAGES_PANEL, short_help=STAGES["sft"].does)
-def sft(
-    context: typer.Context,
-    file: Annotated[Path, typer.Argument(metavar="FILE", help=STAGE_FILE, show_default=False)],
-    input: InputOption = None,
-    set: SetOption = None,
-    seed: SeedOption = None,
-    show: Annotated[
-        int | None,
-        typer.Option("--show", metavar="N", min=1, help="Print N examples as they will be trained on; train nothing."),
-    ] = None,
-    runs: RunsOption = RUNS,
-    dry_run: DryRunOption = False,
-    as_json: JsonOption = False,
-) -> None:
-    """Fine-tune a model on conversations. Reads: checkpoint, conversations (optional). Writes: checkpoint."""
-    from ingot.recipe.single import load_stage
-
-    if show is not None:
-        refuse_given(context, ("dry_run", "as_json"), "with --show, which prints examples")
-    recipe, names = load_stage(file, "sft", set or (), inputs=dict(map(_split_input, input or ())), seed=seed)
-    if show is None:
-        run_stages(recipe, runs, as_json=as_json, report=False, only=names, dry_run=dry_run)
-    else:
-        from ingot.cli.show_examples import show_examples
-
-        show_examples(recipe, names, runs, show)
-
-
-for _kind in STAGES.values():
-    if _kind.kind == "tokenizer":
-        _add_stage_command(_kind, tokenizer_app, "train")
-    elif _kind.kind == "eval":
-        _add_stage_command(_kind, eval_app, "recipe")
-    elif _kind.kind == "merge":  # models, not a file of options
-        app.command("merge", rich_help_panel=STAGES_PANEL, short_help=_kind.does)(merge_command)
-    elif _kind.kind not in ("curate", "sft"):  # they have commands of their own above
-        _add_stage_command(_kind, app, _kind.kind)
-app.add_typer(tokenizer_app, rich_help_panel=STAGES_PANEL)
-app.add_typer(eval_app, rich_help_panel=STAGES_PANEL)
-
-
-def _split_input(text: str) -> tuple[str, str]:
-    role, equals, path = text.partition("=")
-    if not (role and equals and path):
-        raise RecipeError("an input needs a role and a path", place=f"--input {text}", fix="write --input ROLE=PATH")
-    return role, str(find_stage(Path(path)))
+app.command("merge", rich_help_panel=STAGES_PANEL, short_help=STAGES["merge"].does)(merge_command)
+GROUPS = {"tokenizer": tokenizer_app, "eval": eval_app}
+for _stage in STAGES.values():
+    match _stage.command:
+        case ():
+            add_stage_command(_stage, app, _stage.kind, STAGES_PANEL)
+        case (_group, _name):
+            add_stage_command(_stage, GROUPS[_group], _name)
+for _app in GROUPS.values():
+    app.add_typer(_app, rich_help_panel=STAGES_PANEL)

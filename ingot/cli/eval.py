@@ -9,7 +9,7 @@ ingot eval FILE.yaml                                   the eval stages of a reci
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -20,13 +20,12 @@ from ingot.cli.eval_signal import signal_command
 from ingot.cli.given import refuse_given, was_given
 from ingot.cli.help import App, Group
 from ingot.cli.run_stages import run_stages
-from ingot.cli.show import command_line, console, print_json
+from ingot.cli.show import console, print_json
 from ingot.workspace.errors import RecipeError
 from ingot.workspace.runs import find_checkpoint
 
 if TYPE_CHECKING:
-    from ingot.evals.scores.scores import Metric
-    from ingot.recipe.flow import RunResult
+    pass
 
 RECIPES = (".yaml", ".yml")
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
@@ -157,7 +156,7 @@ def model_command(
         inputs["checkpoint"] = str(found)
     name = _run_name(model_name if endpoint is not None else Path(model).name)
     recipe = make_stage("eval", name, options, set or (), inputs=inputs, seed=seed)
-    run_stages(recipe, runs, as_json=as_json, report=False, show=show_run)
+    run_stages(recipe, runs, as_json=as_json, report=False)
 
 
 def _run_name(model: str) -> str:
@@ -196,33 +195,3 @@ def list_command(as_json: JsonOption = False) -> None:
 
 def _source(files: Sequence[str], data_sets: Sequence[str]) -> str:
     return "; ".join(filter(None, [*files[:1], *data_sets[:1]])) or "generated, or given"
-
-
-def show_run(result: RunResult) -> None:
-    """The scores of a run's eval stages, and what to do next."""
-    from ingot.evals.scores.scores import load_scores
-
-    for stage in result.stages:
-        if stage.kind != "eval" or not (stage.folder / "scores").exists():  # of a recipe only some were asked for
-            continue
-        show_scores(load_scores(stage.folder).values())
-        typer.echo(f"scores: {stage.folder / 'scores'}")
-        typer.echo(f"next:\n  {command_line('ingot', 'eval', 'compare', stage.folder)} OTHER")
-
-
-def show_scores(metrics: Iterable[Metric]) -> None:
-    """Metrics with their standard errors."""
-    import math
-
-    from rich.table import Table
-
-    table = Table("metric", "value", "± error", "n", "chance", box=None, pad_edge=False, header_style="bold")
-    for column in table.columns[1:]:
-        column.justify = "right"
-    for metric in metrics:
-        found = metric.estimate
-        error = f"{found.standard_error:.4f}" if math.isfinite(found.standard_error) else ""
-        chance = "" if metric.chance is None else f"{metric.chance:.3f}"
-        name = f"{metric.name} ({metric.also})" if metric.also else metric.name
-        table.add_row(name, f"{found.value:.4f}", error, f"{found.count:,}", chance)
-    console().print(table)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING
 import typer
 
 from ingot.cli.problem import explain_full, is_full, show_problem
-from ingot.cli.show import command_line, print_json, result_as_json, show_result
+from ingot.cli.show import command_line, print_json, result_as_json, show_result, show_results
 from ingot.workspace.errors import CheckFailed, IngotError, Interrupted
 
 if TYPE_CHECKING:
-    from ingot.recipe.flow import RunResult
     from ingot.recipe.recipe import Recipe
     from ingot.train.parallel.world import World
     from ingot.workspace.interrupt import StopSignal
@@ -31,9 +30,8 @@ def run_stages(
     from_stage: str | None = None,
     to_stage: str | None = None,
     dry_run: bool = False,
-    show: Callable[[RunResult], None] | None = None,
 ) -> None:
-    """Run stages with live progress; print where the results are and what to do next, or what `show` prints."""
+    """Run stages with live progress; print where the results are and what to do next, or what the kind says of its results."""
     from ingot.cli.stop import note_signals, resume_command
     from ingot.planner.expected import expected_speed
     from ingot.recipe.flow import run_recipe
@@ -84,9 +82,7 @@ def run_stages(
         print_json(result_as_json(result))
     elif dry_run:
         show_result(result, to_run=_asked_for(recipe, only, from_stage, to_stage))
-    elif show is not None:
-        show(result)
-    else:
+    elif report or not show_results(result, only):
         show_result(result, suggestions=recipe.next if report else ())
 
 

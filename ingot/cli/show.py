@@ -8,18 +8,19 @@ import shlex
 import sys
 import textwrap
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
+
+from ingot.recipe.stages import STAGES
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from ingot.planner.check import Check
     from ingot.recipe.flow import RunResult
-    from ingot.workspace.config import Config
 
 PIPE_WIDTH = 120
 CHECK_COLOURS = {"ok": typer.colors.GREEN, "warn": typer.colors.YELLOW, "fail": typer.colors.RED}
@@ -80,16 +81,32 @@ def show_result(result: RunResult, *, to_run: Collection[str] | None = None, sug
         typer.echo(line)  # not through rich: it would wrap paths that a person wants to copy
 
 
-def show_curation_plans(configs: Iterable[Config], *, as_json: bool) -> None:
-    """What curations would do."""
-    from ingot.data.config import CurateConfig
-    from ingot.data.plan import make_plan
+def show_results(result: RunResult, names: Collection[str] | None) -> bool:
+    """Print what stages of these names say of their results, for kinds that say it; whether there was one."""
+    found = [
+        (stage.folder, STAGES.find(stage.kind).results(stage.folder))
+        for stage in result.stages
+        if names is None or stage.name in names
+    ]
+    shown = [(folder, results) for folder, results in found if results is not None]
+    for folder, results in shown:
+        show_rows(results.rows)
+        typer.echo(f"{results.artifact}: {folder / results.artifact}")
+        if results.next:
+            typer.echo(f"next:\n  {command_line(*results.next)}")
+    return bool(shown)
 
-    plans = [make_plan(config) for config in configs if isinstance(config, CurateConfig)]
-    if as_json:
-        print_json([plan.as_json() for plan in plans])
-    else:
-        typer.echo("\n\n".join("\n".join(plan.lines(console().width)) for plan in plans))
+
+def show_rows(rows: Sequence[Mapping[str, str]]) -> None:
+    """A table of texts and, right of the first column, numbers."""
+    from rich.table import Table
+
+    table = Table(*(rows[0] if rows else ()), box=None, pad_edge=False, header_style="bold")
+    for column in table.columns[1:]:
+        column.justify = "right"
+    for row in rows:
+        table.add_row(*row.values())
+    console().print(table)
 
 
 def show_checks(checks: Iterable[Check]) -> list[Check]:

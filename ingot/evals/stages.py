@@ -13,6 +13,8 @@ class EvalStage(Stage):
 
     config = imported("ingot.evals.config:EvalConfig")
     run = imported("ingot.evals.evaluate:run")
+    results = imported("ingot.evals.scores.printed:results")
+    command = ("eval", "recipe")
     needs: ClassVar[Mapping[str, str]] = {"checkpoint": "checkpoint", "shards": "shards", "documents": "documents"}
     optional = ("checkpoint", "shards", "documents")
     makes = ("scores",)

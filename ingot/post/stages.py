@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import ClassVar
 
+from ingot.workspace.command import CommandOption
 from ingot.workspace.stage import Stage, imported
 
 
@@ -23,6 +24,12 @@ class SftStage(Stage):
 
     config = imported("ingot.post.sft_config:SftConfig")
     run = imported("ingot.post.sft:run")
+    examples = imported("ingot.post.data.conversations.shown:examples")
+    command_options = (
+        CommandOption(
+            "show", "N", "Print N examples as they will be trained on; train nothing.", int, minimum=1, prints=True
+        ),
+    )
     needs: ClassVar[Mapping[str, str]] = {"checkpoint": "checkpoint", "conversations": "conversations"}
     optional = ("conversations",)
     makes = ("checkpoint",)

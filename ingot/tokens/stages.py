@@ -13,6 +13,7 @@ class TokenizerStage(Stage):
 
     config = imported("ingot.tokens.config:TokenizerConfig")
     run = imported("ingot.tokens.train_tokenizer:run")
+    command = ("tokenizer", "train")
     needs: ClassVar[Mapping[str, str]] = {"documents": "documents"}
     makes = ("tokenizer",)
     leaves = ("tokenizer/statistics.json",)

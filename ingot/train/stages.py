@@ -25,6 +25,7 @@ class MergeStage(Stage):
 
     config = imported("ingot.checkpoints.merge_config:MergeConfig")
     run = imported("ingot.train.merge:run")
+    command = None  # `ingot merge` takes models, not a file of options
     needs: ClassVar[Mapping[str, str]] = {"checkpoints": "checkpoint"}
     many = ("checkpoints",)
     makes = ("checkpoint",)

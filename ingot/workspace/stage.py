@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import importlib
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -28,6 +28,7 @@ from ingot.workspace.interrupt import StopSignal
 from ingot.workspace.metrics import MetricsLog
 
 if TYPE_CHECKING:
+    from ingot.workspace.command import CommandOption, Preview, Results
     from ingot.workspace.config import Config
     from ingot.workspace.progress import Progress
 
@@ -95,6 +96,10 @@ class Stage(ABC):
     leaves: tuple[str, ...] = ()  # below its folder when it is finished; the report names what is missing
     config: type[Config] = imported("ingot.workspace.config:Config")
     """The class of its options."""
+    command: tuple[str, ...] | None = ()
+    """The words of its command if not its kind; None: it has no `ingot KIND FILE`."""
+    command_options: tuple[CommandOption, ...] = ()
+    dry_run_help: str = "Print what would run; write nothing."
 
     def __init__(self, kind: str) -> None:
         self.kind = kind
@@ -110,6 +115,18 @@ class Stage(ABC):
 
         The summary that it returns is stored in DONE and shown in tables: small, JSON-like.
         """
+
+    def dry_run(self, config: Any) -> Preview | None:
+        """What `ingot KIND FILE --dry-run` prints; None: the stages that would run."""
+        return None
+
+    def examples(self, config: Any, inputs: Mapping[str, Any], folder: StageFolder, count: int) -> Iterable[str]:
+        """The texts that a command option which `prints` asks for; made in a folder that is deleted afterwards."""
+        raise NotImplementedError(f"{type(self).__name__} has an option that prints, and no examples")
+
+    def results(self, folder: Path) -> Results | None:
+        """What its command prints when it is done; None: what every command prints."""
+        return None
 
     def panel(self, folder: Path) -> Mapping[str, Any]:
         """What the report shows of a stage's folder besides its summary and its curves, by heading: plain JSON.

@@ -7,13 +7,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pytest
+from typer.testing import CliRunner
 
 from ingot.checkpoints.checkpoint import load_model
-from ingot.cli.show_examples import marked, show_examples
+from ingot.cli.app import app
 from ingot.post import sft
+from ingot.post.data.conversations.shown import marked
 from ingot.post.sft_config import SftConfig
-from ingot.recipe.single import load_stage
 from ingot.tokens.batch import TokenSequence
 from ingot.tokens.chat import ChatFormat, Message
 from ingot.tokens.tokenizer import Tokenizer
@@ -28,9 +28,7 @@ ROW = {
 }
 
 
-def test_what_is_printed_is_what_is_learnt(
-    tokenizer: Tokenizer, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_is_printed_is_what_is_learnt(tokenizer: Tokenizer, tmp_path: Path) -> None:
     checkpoint = checkpoint_of(tiny_model(tokenizer), tmp_path / "base")
     (tmp_path / "talks.jsonl").write_text(json.dumps(ROW) + "\n", encoding="utf-8")
     stage: dict[str, Any] = {
@@ -42,9 +40,8 @@ def test_what_is_printed_is_what_is_learnt(
     }
     stage |= {"template": "hermes4", "template_options": {"assistant": "me"}, "inputs": {"checkpoint": str(checkpoint)}}
     (tmp_path / "sft.yaml").write_text(json.dumps(stage), encoding="utf-8")
-    recipe, names = load_stage(tmp_path / "sft.yaml", "sft")
-    show_examples(recipe, names, tmp_path / "runs", 1)
-    head, _, text = capsys.readouterr().out.partition("\n")
+    words = ["sft", str(tmp_path / "sft.yaml"), "--show", "1", "--runs", str(tmp_path / "runs")]
+    head, _, text = CliRunner().invoke(app, words).stdout.partition("\n")
     assert head.startswith("example 1: ") and head.endswith(" learnt, thinking")
     assert text.startswith("<|im_start|>system\nYou are a deep thinking AI")
     assert text.endswith("<|im_start|>me\n⟦<think>\nüber\n</think>\nYes.<|im_end|>⟧\n\n")
