@@ -15,8 +15,8 @@ from ingot.evals.bases.choices import Answered, Item, choice_metrics
 from ingot.evals.bases.suite import SUITES
 from ingot.evals.engine.request import Likely
 from ingot.evals.scores.history import save_step
-from ingot.evals.scores.scores import load_scores, metric_of_units, save_scores
 from ingot.evals.scores.printed import score_rows
+from ingot.evals.scores.scores import load_scores, metric_of_units, save_scores
 from ingot.workspace.errors import IngotError, RecipeError
 from tests.evals.conftest import World, world  # noqa: F401
 from tests.post.making import checkpoint_of, tiny_model

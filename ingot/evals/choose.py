@@ -2,7 +2,7 @@
 
 Without `patience` it is the best of all that were measured. With it, the one that early stopping would have ended with: the best
 up to the first time that so many measurements in a row are no better. The metric is then no proof of the result any more: the
-recipe must mark its suite `held_out: false` (recipe/in_loop.py), and the report shows the mark.
+recipe must mark its suite `held_out: false` (check.py), and the report shows the mark.
 """
 
 from __future__ import annotations

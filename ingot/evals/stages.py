@@ -13,6 +13,7 @@ class EvalStage(Stage):
 
     config = imported("ingot.evals.config:EvalConfig")
     run = imported("ingot.evals.evaluate:run")
+    check = imported("ingot.evals.check:check_every")
     results = imported("ingot.evals.scores.printed:results")
     command = ("eval", "recipe")
     needs: ClassVar[Mapping[str, str]] = {"checkpoint": "checkpoint", "shards": "shards", "documents": "documents"}
@@ -27,6 +28,7 @@ class ChooseStage(Stage):
 
     config = imported("ingot.evals.config:ChooseConfig")
     run = imported("ingot.evals.choose:run")
+    check = imported("ingot.evals.check:check_choice")
     needs: ClassVar[Mapping[str, str]] = {"scores": "scores", "checkpoint": "checkpoint"}
     makes = ("checkpoint",)
     leaves = ("choice.json",)
@@ -38,6 +40,7 @@ class VerdictStage(Stage):
 
     config = imported("ingot.evals.config:VerdictConfig")
     run = imported("ingot.evals.verdict:run")
+    check = imported("ingot.evals.check:check_claims")
     needs: ClassVar[Mapping[str, str]] = {"scores": "scores"}
     many = ("scores",)
     makes = ("verdict",)

@@ -1,6 +1,6 @@
 """Options of an optimizer that would do nothing to a model, in words.
 
-A recipe is refused with them where it says the model (recipe/changes.py); else the run is, before its first step (build.py).
+A recipe is refused with them where it says the model (train/check.py); else the run is, before its first step (build.py).
 """
 
 from __future__ import annotations

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import ClassVar
 
+from ingot.train.stages import TrainingStage
 from ingot.workspace.command import CommandOption
 from ingot.workspace.stage import Stage, imported
 
@@ -19,7 +20,7 @@ class SynthesizeStage(Stage):
     makes = ("documents", "conversations")
 
 
-class SftStage(Stage):
+class SftStage(TrainingStage):
     """Fine-tune a checkpoint on conversations."""
 
     config = imported("ingot.post.sft_config:SftConfig")
@@ -32,13 +33,11 @@ class SftStage(Stage):
     )
     needs: ClassVar[Mapping[str, str]] = {"checkpoint": "checkpoint", "conversations": "conversations"}
     optional = ("conversations",)
-    makes = ("checkpoint",)
-    leaves = ("metrics.jsonl",)
     divides = True
     version = 4
 
 
-class PreferStage(Stage):
+class PreferStage(TrainingStage):
     """Train a checkpoint on pairs of answers: people's, two models' or its own (DPO and its kin)."""
 
     config = imported("ingot.post.prefer_config:PreferConfig")
@@ -50,37 +49,32 @@ class PreferStage(Stage):
         "weak": "checkpoint",
     }
     optional = ("reward_model", "strong", "weak")
-    makes = ("checkpoint",)
-    leaves = ("metrics.jsonl",)
     divides = True
     version = 2
 
 
-class RewardStage(Stage):
+class RewardStage(TrainingStage):
     """Train a reward model on pairs of answers, or on answers with scores."""
 
     config = imported("ingot.post.reward_config:RewardConfig")
     run = imported("ingot.post.reward:run")
-    needs: ClassVar[Mapping[str, str]] = {"checkpoint": "checkpoint"}
     makes = ("reward_model",)
-    leaves = ("metrics.jsonl",)
     divides = True
 
 
-class RlStage(Stage):
+class RlStage(TrainingStage):
     """Train a checkpoint by reinforcement learning on verifiable tasks (GRPO)."""
 
     config = imported("ingot.post.rl.config:RlConfig")
     run = imported("ingot.post.rl.stage:run")
     needs: ClassVar[Mapping[str, str]] = {"checkpoint": "checkpoint", "reward_model": "reward_model"}
     optional = ("reward_model",)
-    makes = ("checkpoint",)
     leaves = ("metrics.jsonl", "trajectories.jsonl")
     divides = True
     version = 3
 
 
-class DistillStage(Stage):
+class DistillStage(TrainingStage):
     """Train a checkpoint on its own samples, or on conversations, graded by a teacher checkpoint or server."""
 
     config = imported("ingot.post.distill.config:DistillConfig")
@@ -92,7 +86,6 @@ class DistillStage(Stage):
     }
     optional = ("conversations",)
     several = ("teacher",)
-    makes = ("checkpoint",)
     leaves = ("metrics.jsonl", "trajectories.jsonl")
     divides = True
     version = 2

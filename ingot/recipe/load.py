@@ -6,19 +6,14 @@ A recipe is checked before anything runs; torch is imported only if a stage has 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from ingot.evals.config import VerdictConfig
-from ingot.recipe.branch import check_branches
-from ingot.recipe.changes import check_changes
+from ingot.recipe.check import check_stages
 from ingot.recipe.declare import Declared, declare, expand, place_stages, read_seed
 from ingot.recipe.graph import resolve_inputs
-from ingot.recipe.in_loop import check_in_loop
-from ingot.recipe.mixtures import check_mixtures
 from ingot.recipe.problems import Problems
 from ingot.recipe.read import ROOT_KEYS, Changes, apply_changes, parse_changes, read_file
-from ingot.recipe.recipe import Inputs, Recipe, RecipeStage
+from ingot.recipe.recipe import Recipe, RecipeStage
 from ingot.recipe.stages import STAGES, Table
 from ingot.recipe.tree import Node
 from ingot.workspace.nearest import suggestion
@@ -49,12 +44,7 @@ def build_recipe(root: Node, path: Path, problems: Problems, table: Table, *, ab
     presets = _read_presets(entries.get("presets"), problems)
     declared = _read_stages(entries.get("stages"), root.place, seed, table, problems)
     inputs = resolve_inputs(declared, problems, entries.get("inputs"), absent=absent)
-    _check_options(declared, inputs, problems)
-    _check_claims(declared, inputs, problems)
-    check_branches(declared, inputs, problems)
-    check_in_loop(declared, inputs, problems)
-    check_mixtures(declared, inputs, problems)
-    check_changes(declared, inputs, problems)
+    check_stages(declared, inputs, problems)
     problems.raise_if_any()
     stages = [
         RecipeStage(stage.name, stage.kind.kind, stage.config, stage.seed, inputs[stage.name], stage.written_as)
@@ -62,26 +52,6 @@ def build_recipe(root: Node, path: Path, problems: Problems, table: Table, *, ab
         if stage.config is not None
     ]
     return Recipe(name, seed, tuple(stages), path, following, presets)
-
-
-def _check_options(declared: Sequence[Declared], inputs: Mapping[str, Inputs], problems: Problems) -> None:
-    """No option may be taken that the stage ignores because of its inputs."""
-    for stage in declared:
-        for problem in () if stage.config is None else stage.config.unfit(inputs[stage.name]):
-            problems.add(f"{stage.name}.{problem}", place=stage.place)
-
-
-def _check_claims(declared: Sequence[Declared], inputs: Mapping[str, Inputs], problems: Problems) -> None:
-    """A verdict may only name stages that are evaluated."""
-    for stage in declared:
-        scores = inputs[stage.name].get("scores")
-        if not isinstance(stage.config, VerdictConfig) or not isinstance(scores, Mapping):
-            continue
-        for number, claim in enumerate(stage.config.claims):
-            for name in (claim.stage, claim.reference_stage):
-                if name is not None and name not in scores:
-                    problem = f"{stage.name}.claims.{number}: no stage {name} is evaluated before"
-                    problems.add(problem, place=stage.place, fix=suggestion(name, scores, "evaluated stages"))
 
 
 def _suggest_root_key(key: str, table: Table) -> str:

@@ -10,29 +10,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ingot.workspace.config import Config
+from ingot.workspace.draft import FromPath as FromPath
+from ingot.workspace.draft import FromStage as FromStage
+from ingot.workspace.draft import Inputs as Inputs
+from ingot.workspace.draft import InputSource as InputSource
 from ingot.workspace.errors import RecipeError
 from ingot.workspace.nearest import suggestion
-
-
-@dataclass(frozen=True)
-class FromStage:
-    """An input that an earlier stage of the recipe makes."""
-
-    stage: str
-    artifact: str
-
-
-@dataclass(frozen=True)
-class FromPath:
-    """An input that lies on disk already; `path` is the artifact itself, not the stage folder around it."""
-
-    path: Path
-    artifact: str
-
-
-InputSource = FromStage | FromPath
-Inputs = Mapping[str, InputSource | Mapping[str, InputSource]]
-"""By role; a role that takes many artifacts maps names to sources."""
 
 
 @dataclass(frozen=True)

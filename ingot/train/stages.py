@@ -2,21 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import ClassVar
 
+from ingot.workspace.draft import Draft, DraftStage, StageProblem
 from ingot.workspace.stage import Stage, imported
 
 
-class PretrainStage(Stage):
+class TrainingStage(Stage):
+    """Trains a checkpoint: the base of stages whose options derive from TrainingConfig and whose work is the Trainer's."""
+
+    needs: ClassVar[Mapping[str, str]] = {"checkpoint": "checkpoint"}
+    makes = ("checkpoint",)
+    leaves = ("metrics.jsonl",)
+
+    def check(self, stage: DraftStage, draft: Draft) -> Iterable[StageProblem]:
+        """Mesh, optimizer and guards against the model, where the recipe says it."""
+        from ingot.train.check import check_training
+
+        return check_training(stage)
+
+
+class PretrainStage(TrainingStage):
     """Train a model on token shards, from scratch or from a checkpoint."""
 
     config = imported("ingot.train.pretrain_config:PretrainConfig")
     run = imported("ingot.train.pretrain:run")
+    model = imported("ingot.train.check:pretrained_model")
+    check = imported("ingot.train.check:check_pretraining")
     needs: ClassVar[Mapping[str, str]] = {"tokenizer": "tokenizer", "shards": "shards", "checkpoint": "checkpoint"}
     optional = ("checkpoint",)
-    makes = ("checkpoint",)
-    leaves = ("metrics.jsonl",)
     divides = True
 
 

@@ -30,6 +30,7 @@ from ingot.workspace.metrics import MetricsLog
 if TYPE_CHECKING:
     from ingot.workspace.command import CommandOption, Preview, Results
     from ingot.workspace.config import Config
+    from ingot.workspace.draft import Draft, DraftStage, StageProblem
     from ingot.workspace.progress import Progress
 
 DONE = "DONE"
@@ -115,6 +116,17 @@ class Stage(ABC):
 
         The summary that it returns is stored in DONE and shown in tables: small, JSON-like.
         """
+
+    def model(self, config: Any, checkpoint: Any) -> Any:
+        """The ModelConfig that it works on, given that of its input checkpoint; None where the recipe does not say it.
+
+        A RecipeError says which option cannot act on that model: "option: problem".
+        """
+        return checkpoint
+
+    def check(self, stage: DraftStage, draft: Draft) -> Iterable[StageProblem]:
+        """What is wrong with a stage of this kind among those of its recipe, before anything runs. Its config is whole."""
+        return ()
 
     def dry_run(self, config: Any) -> Preview | None:
         """What `ingot KIND FILE --dry-run` prints; None: the stages that would run."""

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import yaml
 
-from ingot.recipe.branch import COPIES as COPIES_BESIDE
 from ingot.recipe.load import load_recipe
 from ingot.recipe.recipe import Recipe
+from ingot.train.check import COPIES as COPIES_BESIDE
 from ingot.train.saving.steps import COPIES, Steps
 from ingot.workspace.errors import RecipeError
 

@@ -1,6 +1,6 @@
 """Options of the guards that would watch nothing in a model, in words.
 
-A recipe is refused with them where it says the model (recipe/changes.py); else the run is, before its first step (loop.py).
+A recipe is refused with them where it says the model (train/check.py); else the run is, before its first step (loop.py).
 """
 
 from __future__ import annotations
