@@ -31,7 +31,7 @@ COLOURS = {
     "cache": "bright_magenta",
 }
 WHOLE = ("sampler", "reference", "teacher", "cache")
-"""Of stages that sample: what every process has whole (planner/sampler_memory.py)."""
+"""Of stages that sample: what every process has whole (`Stage.memory`)."""
 UNEXPLAINED = 0.95
 """Of the published speed: below it, a plan says that what it names does not explain the whole difference."""
 GIB = 1024**3

@@ -19,11 +19,10 @@ from ingot.planner.cost import Cost, pass_tokens
 from ingot.planner.dry_run import Outcome, dry_run
 from ingot.planner.hardware import GIB
 from ingot.planner.lora_memory import lora_sizes
-from ingot.planner.memory import memory
+from ingot.planner.memory import memory, step_rows
 from ingot.planner.placement import devices, resolve
 from ingot.planner.plan import assume_machine
 from ingot.planner.shape import shape_of
-from ingot.post.rl.config import RlConfig
 from ingot.recipe.recipe import FromPath
 from ingot.recipe.work import StageWork
 from ingot.train.config import TrainingConfig
@@ -48,10 +47,9 @@ def check_sharding(works: list[StageWork], models: Mapping[str, ModelConfig | No
         if not isinstance(config, TrainingConfig) or model is None or work.done is not None:
             continue
         mesh = resolve(config.mesh)
-        rows = config.batch_tokens // config.sequence_length if isinstance(config, PretrainConfig) else None
+        rows = step_rows(config)
         broken = find_indivisible(model, config.mesh, sequence_length=config.sequence_length, rows_per_step=rows)
-        if isinstance(config, RlConfig) and config.asynchronous is not None:
-            broken += find_uneven(model, config.asynchronous.tensor)
+        broken += find_uneven(model, config.sampler_tensor)
         name = f"{work.stage.name} sharding"
         if broken:
             problems, fixes = "; ".join(one.problem for one in broken), "; ".join(one.fix for one in broken)

@@ -17,8 +17,7 @@ from ingot.planner.placement import Placement
 from ingot.planner.published import Published
 from ingot.planner.shape import Shape
 from ingot.planner.speed import OURS, step_speed
-from ingot.train.config import ActivationsConfig
-from ingot.train.pretrain_config import PretrainConfig
+from ingot.train.config import ActivationsConfig, TrainingConfig
 
 
 @dataclass(frozen=True)
@@ -47,11 +46,18 @@ class Comparison:
 
 
 def compare(
-    stage: str, config: PretrainConfig, shape: Shape, placement: Placement, run: Published, product: float | None = None
+    stage: str, config: TrainingConfig, shape: Shape, placement: Placement, run: Published, product: float | None = None
 ) -> Comparison | None:
     """The comparison; None where the run gives no speed, or ran on another device, or the stage does not fit."""
     estimate = placement.tokens_per_second
-    if run.speed is None or run.gpu != placement.gpu or not placement.fits or not estimate or placement.mfu is None:
+    if (
+        config.step_tokens is None
+        or run.speed is None
+        or run.gpu != placement.gpu
+        or not placement.fits
+        or not estimate
+        or placement.mfu is None
+    ):
         return None
     ratio = estimate / run.speed
     gpu = find_gpu(placement.gpu)
@@ -65,5 +71,5 @@ def compare(
     for practice in run.practices:
         practices = practices | {practice}
         step = step_speed(shape, changed, placement.mesh, gpu, reached(gpu, product), practices).step
-        explained.append(Explained(practice.value, config.batch_tokens / step / placement.gpus / run.speed))
+        explained.append(Explained(practice.value, config.step_tokens / step / placement.gpus / run.speed))
     return Comparison(stage, estimate, run.speed, ratio, placement.mfu / ratio, run.reason, tuple(explained))

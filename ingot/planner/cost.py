@@ -7,7 +7,7 @@ GPUs are planned by memory.py, speed.py and placement.py.
     memory  = 16 · parameters (float32 weights, gradients, two moments of AdamW)
               + 4 · tokens of a pass · values kept for the backward pass: 4·vocabulary for the loss, and per layer
                 8·width + 3·(queries + keys + values) + 5·feed-forward width
-              + what a stage that samples holds in addition (sampler_memory.py), in each of the processes that its mesh asks for
+              + what a stage that samples holds in addition (`Stage.memory`), in each of the processes that its mesh asks for
     seconds = FLOPs / (machine's matrix product speed · UTILISATION)
 
 A mixer without queries, keys and values counts what enters its mixing (`MixerConfig.input_width`); a mixture of experts counts
@@ -26,13 +26,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from ingot.inference.planned_memory import MASTER
 from ingot.model.config import ModelConfig
-from ingot.planner.sampler_memory import MASTER, NOTHING, SamplerMemory, sampler_memory
-from ingot.post.distill.config import DistillConfig
 from ingot.recipe.recipe import FromPath, FromStage, InputSource, Recipe, RecipeStage
+from ingot.recipe.stages import STAGES, Table
 from ingot.tokens.config import TokenizerConfig
 from ingot.train.config import TrainingConfig
-from ingot.train.pretrain_config import PretrainConfig
+from ingot.workspace.estimates import NOTHING, SamplerMemory
+from ingot.workspace.stage import Stage
 
 UTILISATION = 0.5
 """Share of the matrix product speed that a training step of a small model reaches."""
@@ -57,36 +58,35 @@ class Cost:
         return None if self.flops is None else self.flops / (flops_per_second * UTILISATION)
 
 
-def stage_costs(recipe: Recipe, *, look: bool = False) -> dict[str, Cost]:
+def stage_costs(recipe: Recipe, *, look: bool = False, table: Table = STAGES) -> dict[str, Cost]:
     """The cost of every training stage, by name; `look` as in `stage_models`."""
     from ingot.model.count import count  # here, because it imports torch
 
     costs: dict[str, Cost] = {}
-    models = stage_models(recipe, look=look)
+    models = stage_models(recipe, look=look, table=table)
     for name, model in models.items():
-        config = recipe.stage(name).config
+        stage = recipe.stage(name)
+        config, kind = stage.config, table.find(stage.kind)
         if not isinstance(config, TrainingConfig):  # a merge has a model and trains nothing
             continue
-        tokens = config.total_tokens if isinstance(config, PretrainConfig) else None
+        work = kind.cost(config)
         if model is None:
-            costs[name] = Cost(steps=config.steps or None, tokens=tokens)
+            costs[name] = Cost(steps=work.steps, tokens=work.tokens)
             continue
         counted = count(model)
         parameters = counted.counted(("body", "embedding", "head", "multi_token"))
         per_token = counted.training_flops_per_token(config.sequence_length)
-        processes, teacher = mesh_processes(config), teacher_model(recipe.stage(name), recipe, models)
-        held = sampler_memory(model, config, processes, teacher)
+        processes = mesh_processes(config)
+        held = kind.memory(config, role_models(stage, recipe, models), processes)
         training = BYTES_PER_PARAMETER * parameters + BYTES_PER_VALUE * pass_tokens(config) * kept_values(model)
         costs[name] = Cost(
-            steps=config.steps or None,
+            steps=work.steps,
             parameters=parameters,
-            tokens=tokens,
+            tokens=work.tokens,
             flops_per_token=per_token,
-            flops=tokens * per_token if tokens is not None else None,
-            memory_bytes=None
-            if needs_teacher(config) and teacher is None
-            else _peak(training, held, processes, parameters),
-            sampling=held,
+            flops=work.tokens * per_token if work.tokens is not None else None,
+            memory_bytes=None if held is None else _peak(training, held, processes, parameters),
+            sampling=held or NOTHING,
         )
     return costs
 
@@ -104,31 +104,31 @@ def _peak(training: int, held: SamplerMemory, processes: int, parameters: int) -
     return max(training, whole + processes * held.total)
 
 
-def stage_models(recipe: Recipe, *, look: bool = False) -> dict[str, ModelConfig | None]:
-    """The model that every training stage trains, by the stage's name.
+def stage_models(recipe: Recipe, *, look: bool = False, table: Table = STAGES) -> dict[str, ModelConfig | None]:
+    """The model of every stage that trains one or makes a checkpoint, by the stage's name.
 
     None where the recipe alone does not say it, because a checkpoint or a tokenizer lies on disk; `look` opens those.
     """
     models: dict[str, ModelConfig | None] = {}
     for stage in recipe.stages:
-        if isinstance(stage.config, TrainingConfig):
-            models[stage.name] = _model(stage, recipe, models, look=look)
-        elif isinstance(merged := stage.inputs.get("checkpoints"), Mapping):  # of one architecture all
+        kind = table.find(stage.kind)
+        if isinstance(merged := stage.inputs.get("checkpoints"), Mapping):  # of one architecture all
             models[stage.name] = source_model(next(iter(merged.values())), recipe, models, look=look)
+        elif isinstance(stage.config, TrainingConfig) or "checkpoint" in kind.makes:
+            models[stage.name] = _model(stage, kind, recipe, models, look=look)
     return models
 
 
-def needs_teacher(config: TrainingConfig) -> bool:
-    """Whether a stage has a second model here, whose size must be known; one on a server takes no memory of this machine."""
-    return isinstance(config, DistillConfig) and len(config.endpoints) < max(1, len(config.teachers))
-
-
-def teacher_model(stage: RecipeStage, recipe: Recipe, models: Mapping[str, ModelConfig | None]) -> ModelConfig | None:
-    """The model of a stage's teacher, of several the first; None without one, or where it lies in a checkpoint on disk."""
-    source = stage.inputs.get("teacher")
-    if isinstance(source, Mapping):
-        source = next(iter(source.values()))
-    return None if source is None else source_model(source, recipe, models)
+def role_models(
+    stage: RecipeStage, recipe: Recipe, models: Mapping[str, ModelConfig | None]
+) -> dict[str, ModelConfig | None]:
+    """The models of a stage by role: `checkpoint` is the one that it trains, of several (teachers) it is the first."""
+    found: dict[str, ModelConfig | None] = {}
+    for role, sources in stage.inputs.items():
+        source = next(iter(sources.values())) if isinstance(sources, Mapping) else sources
+        if source.artifact == "checkpoint":
+            found[role] = source_model(source, recipe, models)
+    return {**found, "checkpoint": models.get(stage.name)}
 
 
 def source_model(
@@ -166,28 +166,16 @@ def kept_values(model: ModelConfig) -> int:
 
 
 def _model(
-    stage: RecipeStage, recipe: Recipe, models: Mapping[str, ModelConfig | None], *, look: bool
+    stage: RecipeStage, kind: Stage, recipe: Recipe, models: Mapping[str, ModelConfig | None], *, look: bool
 ) -> ModelConfig | None:
-    """The model that a stage trains, with its changes: its own, or that of the checkpoint it goes on from."""
-    model = _start(stage, recipe, models, look=look)
-    if model is None or not isinstance(stage.config, PretrainConfig):
-        return model
-    from ingot.train.changes import changed_model  # here, because it imports torch
-
-    return changed_model(model, stage.config)
-
-
-def _start(
-    stage: RecipeStage, recipe: Recipe, models: Mapping[str, ModelConfig | None], *, look: bool
-) -> ModelConfig | None:
-    if isinstance(stage.config, PretrainConfig) and stage.config.model is not None:
-        model = stage.config.model
-        if model.vocabulary_size is not None:
-            return model
-        size = _vocabulary_size(stage, recipe, look=look)
-        return None if size is None else model.model_copy(update={"vocabulary_size": size})
+    """The model that a stage trains: its own, or that of the checkpoint it goes on from, with its changes."""
     source = stage.inputs.get("checkpoint")
-    return None if source is None or isinstance(source, Mapping) else source_model(source, recipe, models, look=look)
+    before = None if source is None or isinstance(source, Mapping) else source_model(source, recipe, models, look=look)
+    model: ModelConfig | None = kind.model(stage.config, before)
+    if model is None or model.vocabulary_size is not None:
+        return model
+    size = _vocabulary_size(stage, recipe, look=look)
+    return None if size is None else model.model_copy(update={"vocabulary_size": size})
 
 
 def _vocabulary_size(stage: RecipeStage, recipe: Recipe, *, look: bool) -> int | None:

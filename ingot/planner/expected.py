@@ -22,14 +22,14 @@ def expected_speed(recipe: Recipe, stage: str, processes: int) -> float | None:
     from ingot.model.count import count
     from ingot.planner.cost import stage_models
     from ingot.planner.hardware import find_gpu, reached
+    from ingot.planner.memory import step_rows
     from ingot.planner.placement import judge, resolve
     from ingot.planner.plan import this_gpu
     from ingot.planner.shape import shape_of
     from ingot.train.parallel.divisible import find_indivisible
-    from ingot.train.pretrain_config import PretrainConfig
 
     gpu = this_gpu()
-    if gpu is None or not isinstance(config, PretrainConfig):
+    if gpu is None or not config.counts_tokens:
         return None
     try:
         model = stage_models(recipe, look=True)[stage]
@@ -37,7 +37,7 @@ def expected_speed(recipe: Recipe, stage: str, processes: int) -> float | None:
         return None
     if model is None:
         return None
-    mesh, rows = resolve(config.mesh, processes), config.batch_tokens // config.sequence_length
+    mesh, rows = resolve(config.mesh, processes), step_rows(config)
     if find_indivisible(model, mesh, sequence_length=config.sequence_length, rows_per_step=rows):
         return None  # the stage itself will say what is wrong
     device, flops = find_gpu(gpu), count(model).training_flops_per_token(config.sequence_length)

@@ -13,7 +13,7 @@
     workspace     a constant and a share for what kernels and the allocator hold in addition
     adapters      with `lora` only the adapters have gradients and moments; frozen weights take 4 B, or what their packed form
                   takes (lora_memory.py), and then no copy but that of the one in use
-    sampler, reference, teacher, cache     of stages that sample (sampler_memory.py)
+    sampler, reference, teacher, cache     of stages that sample (`Stage.memory`)
 
 A device holds 1/(tensor · pipeline · shard · context) of the blocks; embedding and head are divided by `tensor` too where it
 divides the vocabulary, and on one stage each. With a pipeline of p stages (1F1B) the first stage keeps the activations of
@@ -27,15 +27,15 @@ from __future__ import annotations
 
 from dataclasses import asdict, dataclass, replace
 
+from ingot.inference.planned_memory import MASTER
 from ingot.optim.config import MuonConfig
 from ingot.planner.hardware import GIB
 from ingot.planner.lora_memory import UNPACKED_BYTES, lora_sizes
-from ingot.planner.sampler_memory import MASTER, NOTHING, SamplerMemory
 from ingot.planner.shape import Shape
 from ingot.train.config import TrainingConfig
 from ingot.train.hardware import bytes_of_logits
 from ingot.train.parallel.config import MeshConfig
-from ingot.train.pretrain_config import PretrainConfig
+from ingot.workspace.estimates import NOTHING, SamplerMemory
 
 GRADIENT, MOMENT = 4, 4
 """Bytes of a weight's gradient, of one moment."""
@@ -90,7 +90,7 @@ def memory(
 ) -> Memory:
     """The estimate for the most loaded device, one of `device` bytes, of a mesh whose `shard` is resolved.
 
-    `sampling`: what the stage also holds for sampling (sampler_memory.py).
+    `sampling`: what the stage also holds for sampling (`Stage.memory`).
     """
     training = _training(shape, config, mesh, device)
     if not sampling.before:
@@ -204,6 +204,12 @@ def rows_per_pass(config: TrainingConfig, data: int) -> int:
 
 def passes_per_step(config: TrainingConfig, data: int, rows: int) -> int | None:
     """Forward passes of a device in one step; None where the stage does not know its tokens in advance."""
-    if not isinstance(config, PretrainConfig):
+    if not config.counts_tokens or config.step_tokens is None:
         return None
-    return max(1, -(-config.batch_tokens // (config.sequence_length * data * rows)))
+    return max(1, -(-config.step_tokens // (config.sequence_length * data * rows)))
+
+
+def step_rows(config: TrainingConfig) -> int | None:
+    """Rows of every step; None where the stage does not know its tokens in advance."""
+    known = config.counts_tokens and config.step_tokens is not None
+    return (config.step_tokens or 0) // config.sequence_length if known else None

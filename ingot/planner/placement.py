@@ -14,15 +14,13 @@ from typing import Any
 
 from ingot.model.config import ModelConfig
 from ingot.planner.hardware import NODE, Gpu, Reached
-from ingot.planner.memory import Memory, memory
-from ingot.planner.sampler_memory import NOTHING, SamplerMemory
+from ingot.planner.memory import Memory, memory, step_rows
 from ingot.planner.shape import Shape
 from ingot.planner.speed import Speed, step_speed
-from ingot.post.prefer_config import PreferConfig
 from ingot.train.config import ActivationsConfig, TrainingConfig
 from ingot.train.parallel.config import MeshConfig
 from ingot.train.parallel.divisible import Indivisible, expert_counts, find_indivisible
-from ingot.train.pretrain_config import PretrainConfig
+from ingot.workspace.estimates import NOTHING, SamplerMemory
 
 TIE = 0.05
 """Relative difference of speed that the estimate cannot be trusted to see."""
@@ -85,9 +83,9 @@ def judge(
     """The estimates of a layout; `flops` are the model's per token (model/count.py). The mesh's `shard` is resolved."""
     held = memory(shape, config, mesh, gpu.memory, sampling=sampling)
     speed = tokens = mfu = None
-    if isinstance(config, PretrainConfig):
+    if config.counts_tokens and config.step_tokens is not None:
         speed = step_speed(shape, config, mesh, gpu, kernels)
-        tokens = config.batch_tokens / speed.step / devices(mesh)
+        tokens = config.step_tokens / speed.step / devices(mesh)
         mfu = tokens * flops / gpu.bfloat16
     fits = held.needed <= gpu.memory
     keep = config.activations.keep
@@ -108,7 +106,7 @@ def resolve(mesh: MeshConfig, gpus: int | None = None) -> MeshConfig:
 
 
 def best(
-    model: ModelConfig, shape: Shape, config: PretrainConfig, gpus: int, gpu: Gpu, kernels: Reached, flops: int
+    model: ModelConfig, shape: Shape, config: TrainingConfig, gpus: int, gpu: Gpu, kernels: Reached, flops: int
 ) -> Placement | None:
     """The best layout on so many devices; None if no legal one fits."""
     tried = ((changed, mesh) for mesh in legal_meshes(model, config, gpus) for changed in _passes(config, mesh))
@@ -136,7 +134,7 @@ def first_fit(
     """For a stage whose tokens are unknown: the recipe's mesh, with as much recomputation and context as its memory asks for."""
     placement = None
     pieces = config.sequence_length // SHORTEST_PIECE
-    most = 1 if isinstance(config, PreferConfig) else min(MOST_CONTEXT, pieces)  # preferences are of whole answers
+    most = min(MOST_CONTEXT, pieces) if config.divides_rows else 1
     for context in _powers(max(config.mesh.context, most)):
         for keep in ("all", "products", "blocks"):
             mesh = resolve(config.mesh.model_copy(update={"context": max(context, config.mesh.context)}), gpus)
@@ -149,9 +147,9 @@ def first_fit(
     return placement
 
 
-def legal_meshes(model: ModelConfig, config: PretrainConfig, gpus: int) -> Iterator[MeshConfig]:
+def legal_meshes(model: ModelConfig, config: TrainingConfig, gpus: int) -> Iterator[MeshConfig]:
     """Every mesh of powers of two on `gpus` devices that divides the model and gives each rank the same rows."""
-    rows = config.batch_tokens // config.sequence_length
+    rows = step_rows(config) or 0
     experts = [size for size in _powers(MOST_EXPERT) if all(count % size == 0 for count in expert_counts(model))]
     experts = experts if expert_counts(model) else [1]
     for tensor in _powers(min(NODE, gpus)):
@@ -187,12 +185,12 @@ def _schedules(depth: int, mesh: MeshConfig) -> Iterator[MeshConfig]:
             yield mesh.model_copy(update={"pipeline_schedule": "interleaved", "pipeline_stages": stages})
 
 
-def why_none(model: ModelConfig, config: PretrainConfig, gpus: int) -> str:
+def why_none(model: ModelConfig, config: TrainingConfig, gpus: int) -> str:
     """Why a search found nothing, in words."""
     meshes = list(legal_meshes(model, config, gpus))
     if meshes:
         return f"none of the {len(meshes)} legal meshes of {gpus} devices fits into the memory: use more of them, or larger ones"
-    rows = config.batch_tokens // config.sequence_length
+    rows = step_rows(config) or 0
     return (
         f"no mesh of {gpus} devices divides {rows} rows a step, {model.depth} layers and the model's widths: "
         "change batch_tokens, or take a number of devices that divides it"
@@ -203,9 +201,9 @@ def _broken(model: ModelConfig, config: TrainingConfig, mesh: MeshConfig) -> lis
     return find_indivisible(model, mesh, sequence_length=config.sequence_length)
 
 
-def _passes(config: PretrainConfig, mesh: MeshConfig) -> Iterator[PretrainConfig]:
+def _passes(config: TrainingConfig, mesh: MeshConfig) -> Iterator[TrainingConfig]:
     """The stage with every number of rows in a pass and everything that may be kept."""
-    rows = config.batch_tokens // config.sequence_length // (mesh.replicate * mesh.shard)
+    rows = (step_rows(config) or 0) // (mesh.replicate * mesh.shard)
     for size in (size for size in _powers(min(MOST_ROWS, rows)) if rows % size == 0):
         if mesh.pipeline > 1 and rows // size < mesh.pipeline:
             continue  # more bubble than work

@@ -13,18 +13,17 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ingot.planner.cost import Cost, needs_teacher, stage_costs, stage_models, teacher_model
+from ingot.planner.cost import Cost, role_models, stage_costs, stage_models
 from ingot.planner.published import Published, published
-from ingot.planner.sampler_memory import sampler_memory
 from ingot.recipe.folders import input_names
 from ingot.recipe.recipe import FromPath, Recipe
 from ingot.recipe.stages import STAGES, Table
 from ingot.recipe.work import list_work
 from ingot.train.config import TrainingConfig
 from ingot.train.hardware import cpu_name
-from ingot.train.pretrain_config import PretrainConfig
 from ingot.workspace.errors import RecipeError
 from ingot.workspace.outside import without_paths
+from ingot.workspace.stage import Stage
 
 if TYPE_CHECKING:
     from ingot.model.config import ModelConfig
@@ -106,17 +105,16 @@ def make_plan(
     if price is not None and gpu is None:
         raise RecipeError("a price of GPU-hours, and there is no GPU here", place="--price", fix="name one: --gpu h100")
     machine = measure_machine() if measure else assume_machine()
-    costs, models = stage_costs(recipe), stage_models(recipe)
+    costs, models = stage_costs(recipe, table=table), stage_models(recipe, table=table)
     stages = []
     for work in list_work(recipe, runs, table):
         cost = costs.get(work.stage.name, Cost())
         seconds = cost.seconds(machine.flops_per_second) if gpu is None else None
         placement, problem = None, None
         if gpu is not None and isinstance(work.stage.config, TrainingConfig):
-            model = models[work.stage.name]
             product = machine.flops_per_second if machine.measured else None
-            teacher = teacher_model(work.stage, recipe, models)
-            placement, problem = place(work.stage.config, model, cost, gpu, gpus, product, teacher)
+            used = role_models(work.stage, recipe, models)
+            placement, problem = place(work.kind, work.stage.config, used, cost, gpu, gpus, product)
             if placement is not None and placement.tokens_per_second and cost.tokens:
                 seconds = cost.tokens / placement.tokens_per_second / placement.gpus
         stages.append(
@@ -154,46 +152,46 @@ def compare_with(
 
     stage = max(stages, key=lambda one: one.cost.tokens or 0)
     config, model = recipe.stage(stage.name).config, models.get(stage.name)
-    if stage.placement is None or model is None or not isinstance(config, PretrainConfig):
+    if stage.placement is None or model is None or not isinstance(config, TrainingConfig) or not config.counts_tokens:
         return None
     product = machine.flops_per_second if machine.measured else None
     return compare(stage.name, config, shape_of(model), stage.placement, run, product)
 
 
 def place(
+    kind: Stage,
     config: TrainingConfig,
-    model: ModelConfig | None,
+    models: Mapping[str, ModelConfig | None],
     cost: Cost,
     gpu: str,
     gpus: int | None,
     product: float | None,
-    teacher: ModelConfig | None = None,
 ) -> tuple[Placement | None, str | None]:
     """The placement of a stage, and the problem with it; `product` is a measured speed of matrix products to use."""
     from ingot.planner.hardware import find_gpu, reached
+    from ingot.planner.memory import step_rows
     from ingot.planner.placement import best, devices, first_fit, judge, resolve, why_none
     from ingot.planner.shape import shape_of
     from ingot.train.parallel.divisible import find_indivisible
 
-    device = find_gpu(gpu)
+    device, model = find_gpu(gpu), models["checkpoint"]
     if model is None or cost.flops_per_token is None:
         return None, "its model lies in a checkpoint or takes its vocabulary from a tokenizer on disk: not known here"
-    if needs_teacher(config) and teacher is None:
-        return None, "its teacher lies in a checkpoint on disk: its memory is not known here"
-    shape, kernels = shape_of(model), reached(device, product)
-    if gpus is not None and isinstance(config, PretrainConfig):
+    shape, kernels, rows = shape_of(model), reached(device, product), step_rows(config)
+    if gpus is not None and rows is not None:
         found = best(model, shape, config, gpus, device, kernels, cost.flops_per_token)
         return found, why_none(model, config, gpus) if found is None else None
+    mesh = resolve(config.mesh, gpus)
+    held = kind.memory(config, models, devices(mesh) if gpus is None else gpus, device.memory)
+    if held is None:
+        unknown = " and ".join(role for role, one in models.items() if one is None)
+        return None, f"its {unknown} lies in a checkpoint on disk: its memory is not known here"
     if gpus is not None:
-        held = sampler_memory(model, config, gpus, teacher, device.memory)
         found = first_fit(model, shape, config, gpus, device, kernels, cost.flops_per_token, held)
         return found, None if found.fits else why_not(found)
-    mesh = resolve(config.mesh, gpus)
-    rows = config.batch_tokens // config.sequence_length if isinstance(config, PretrainConfig) else None
     broken = find_indivisible(model, mesh, sequence_length=config.sequence_length, rows_per_step=rows)
     if broken:
         return None, "; ".join(f"{one.problem}: {one.fix}" for one in broken)
-    held = sampler_memory(model, config, devices(mesh), teacher, device.memory)
     judged = judge(shape, config, mesh, device, kernels, cost.flops_per_token, held)
     return judged, None if judged.fits else why_not(judged)
 

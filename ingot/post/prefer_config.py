@@ -98,6 +98,8 @@ class PreferConfig(PassesConfig):
         "dpo", description="what is learnt from the pairs"
     )
 
+    divides_rows: ClassVar[bool] = False  # preferences are of whole answers
+
     @property
     def step_tokens(self) -> int:
         """A row for each answer at the most."""

@@ -42,6 +42,7 @@ class PreferStage(TrainingStage):
 
     config = imported("ingot.post.prefer_config:PreferConfig")
     run = imported("ingot.post.prefer:run")
+    memory = imported("ingot.post.data.pairs.memory:prefer_memory")
     needs: ClassVar[Mapping[str, str]] = {
         "checkpoint": "checkpoint",
         "reward_model": "reward_model",
@@ -67,6 +68,7 @@ class RlStage(TrainingStage):
 
     config = imported("ingot.post.rl.config:RlConfig")
     run = imported("ingot.post.rl.stage:run")
+    memory = imported("ingot.post.rl.memory:rl_memory")
     needs: ClassVar[Mapping[str, str]] = {"checkpoint": "checkpoint", "reward_model": "reward_model"}
     optional = ("reward_model",)
     leaves = ("metrics.jsonl", "trajectories.jsonl")
@@ -79,6 +81,7 @@ class DistillStage(TrainingStage):
 
     config = imported("ingot.post.distill.config:DistillConfig")
     run = imported("ingot.post.distill.stage:run")
+    memory = imported("ingot.post.distill.memory:distill_memory")
     needs: ClassVar[Mapping[str, str]] = {
         "checkpoint": "checkpoint",
         "teacher": "checkpoint",

@@ -82,7 +82,11 @@ class TrainingConfig(Config):
     )
     log_every: int = Field(1, gt=0, description="steps between lines in metrics.jsonl")
 
-    counts_tokens: ClassVar[bool] = False  # whether a schedule may be written in tokens
+    counts_tokens: ClassVar[bool] = (
+        False  # whether all steps have step_tokens: a schedule may then be written in tokens
+    )
+
+    divides_rows: ClassVar[bool] = True  # whether context parallelism may divide what it trains on
 
     validates: ClassVar[bool] = False  # whether it measures the model between steps
 
@@ -145,6 +149,16 @@ class TrainingConfig(Config):
     def step_tokens(self) -> int | None:
         """The most tokens that a step can have; None where the options do not say."""
         return None
+
+    @property
+    def total_tokens(self) -> int | None:
+        """The tokens of all steps; None where only the data says."""
+        return None
+
+    @property
+    def sampler_tensor(self) -> int:
+        """Over how many devices a model that it samples with is divided, if not as the trained one is."""
+        return 1
 
 
 class LanguageConfig(TrainingConfig):

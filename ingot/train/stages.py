@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from ingot.workspace.draft import Draft, DraftStage, StageProblem
+from ingot.workspace.estimates import StageCost
 from ingot.workspace.stage import Stage, imported
+
+if TYPE_CHECKING:
+    from ingot.train.config import TrainingConfig
 
 
 class TrainingStage(Stage):
@@ -21,6 +25,10 @@ class TrainingStage(Stage):
         from ingot.train.check import check_training
 
         return check_training(stage)
+
+    def cost(self, config: TrainingConfig) -> StageCost:
+        """As its options say."""
+        return StageCost(config.steps or None, config.total_tokens)
 
 
 class PretrainStage(TrainingStage):

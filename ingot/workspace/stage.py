@@ -24,6 +24,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from ingot.workspace.estimates import NOTHING, SamplerMemory, StageCost
 from ingot.workspace.interrupt import StopSignal
 from ingot.workspace.metrics import MetricsLog
 
@@ -127,6 +128,19 @@ class Stage(ABC):
     def check(self, stage: DraftStage, draft: Draft) -> Iterable[StageProblem]:
         """What is wrong with a stage of this kind among those of its recipe, before anything runs. Its config is whole."""
         return ()
+
+    def cost(self, config: Any) -> StageCost:
+        """The work that it has."""
+        return StageCost()
+
+    def memory(
+        self, config: Any, models: Mapping[str, Any], processes: int = 1, device: int | None = None
+    ) -> SamplerMemory | None:
+        """What each of the processes holds besides its training; None where that needs a model that is not known.
+
+        `models` are ModelConfigs by role, `checkpoint` the one that it trains; `device` is the memory of its GPU, None for a CPU.
+        """
+        return NOTHING
 
     def dry_run(self, config: Any) -> Preview | None:
         """What `ingot KIND FILE --dry-run` prints; None: the stages that would run."""

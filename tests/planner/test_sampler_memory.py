@@ -18,7 +18,6 @@ from ingot.planner.cost import stage_costs
 from ingot.planner.hardware import GIB
 from ingot.planner.memory import WORKSPACE_BYTES, memory
 from ingot.planner.plan import make_plan
-from ingot.planner.sampler_memory import NOTHING, SamplerMemory, sampler_memory
 from ingot.planner.shape import shape_of
 from ingot.post.data.pairs.answers import SLOTS
 from ingot.post.data.pairs.online_pairs import OnlinePairs
@@ -31,7 +30,10 @@ from ingot.post.rl.config import RlConfig
 from ingot.post.rl.source import RlSource
 from ingot.post.sft_config import SftConfig
 from ingot.recipe.load import load_recipe
+from ingot.recipe.stages import STAGES
+from ingot.train.config import TrainingConfig
 from ingot.train.parallel.config import MeshConfig
+from ingot.workspace.estimates import NOTHING, SamplerMemory
 from ingot.workspace.progress import Progress
 from ingot.workspace.stage import StageFolder
 from tests.planner.test_memory import DEVICE, LLAMA, ONE, llama
@@ -43,6 +45,20 @@ MIB = 1024**2
 LLAMA_BYTES = 4 * (128256 * 2048 + 16 * (2048 * 3072 + 2048 * 2048 + 3 * 2048 * 8192) + 33 * 2048)
 PAGE_BYTES = 16 * 4 * 16 * 2 * 8 * 64  # 16 tokens, float32, 16 layers, keys and values of 8 heads of 64: one MiB
 SAMPLES: dict[str, Any] = {"steps": 1, "sequence_length": 1024, "prompts_per_step": 6, "group": 8}
+
+
+def sampler_memory(
+    model: ModelConfig,
+    config: TrainingConfig,
+    processes: int = 1,
+    teacher: ModelConfig | None = None,
+    device: int | None = None,
+) -> SamplerMemory:
+    """What the kind of stage with these options says."""
+    (kind,) = (kind for kind in STAGES.values() if kind.config is type(config))
+    held = kind.memory(config, {"checkpoint": model, "teacher": teacher}, processes, device)
+    assert held is not None
+    return held
 
 
 def test_rl_by_hand() -> None:
@@ -208,7 +224,7 @@ def test_against_stages(tmp_path: Path) -> None:
     )
 
 
-STAGES = """
+SAMPLING_STAGES = """
   rl: {steps: 5, sequence_length: 64, prompts_per_step: 2, group: 3, algorithm: {algorithm: grpo, reference_weight: 0.1}}
   distill: {steps: 5, sequence_length: 64, prompts_per_step: 2, inputs: {teacher: sft}}
 """
@@ -219,7 +235,7 @@ TINY_PAGE = 16 * 4 * 3 * 2 * 2 * 16  # 16 tokens of three layers with two heads 
 @pytest.fixture
 def sampling(write: Write) -> Path:
     write("x", "given/part-0.parquet")
-    return write(REAL + STAGES, "tiny.yaml")
+    return write(REAL + SAMPLING_STAGES, "tiny.yaml")
 
 
 def test_a_plan_counts_it(sampling: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -129,6 +129,15 @@ class RlConfig(SamplingConfig):
         """Optimizer steps on what was sampled at once."""
         return self.mini_batches * self.epochs
 
+    def sampler_slots(self, samplers: int) -> int:
+        """Answers that each of so many asynchronous samplers has in work."""
+        return -(-(self.slots or self.prompts_per_step * self.mini_batches * self.group) // samplers)
+
+    @property
+    def sampler_tensor(self) -> int:
+        """Over how many devices a sampler is divided."""
+        return 1 if self.asynchronous is None else self.asynchronous.tensor
+
     @property
     def prompts_per_batch(self) -> int:
         """Tasks that are sampled at once."""

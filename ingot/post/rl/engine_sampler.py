@@ -69,7 +69,7 @@ class EngineSampler(BatchSampler):
     @cached_property
     def engine(self) -> Engine:
         """Made when the first answer is asked for."""
-        slots = -(-(self.config.slots or self.config.prompts_per_step * self.config.group) // self.processes.size)
+        slots = self.config.engine_slots(self.processes.size)
         return Engine(self.whole, slots=slots, length=self.config.sequence_length, dtype=self.dtype)
 
     def renew(self, step: int, *, begins: bool = True) -> None:

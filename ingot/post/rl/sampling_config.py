@@ -94,6 +94,10 @@ class SamplingConfig(TrainingConfig):
         """Optimizer steps on what was sampled at once."""
         return 1
 
+    def engine_slots(self, processes: int) -> int:
+        """Answers that each process samples at once, where sampling and training alternate."""
+        return -(-(self.slots or self.prompts_per_step * self.group) // processes)
+
     @property
     def prompts_per_batch(self) -> int:
         """Tasks that are sampled at once."""

@@ -47,7 +47,7 @@ def make_transport(
         batch=wanted,
         steps=config.updates_per_batch,
         group=config.group,
-        slots=-(-(config.slots or wanted * config.group) // options.samplers),
+        slots=config.sampler_slots(options.samplers),
         length=config.sequence_length,
         episode_seconds=config.episode_seconds,
     )
