@@ -17,8 +17,8 @@ class TrainingStage(Stage):
     """Trains a checkpoint: the base of stages whose options derive from TrainingConfig and whose work is the Trainer's."""
 
     needs: ClassVar[Mapping[str, str]] = {"checkpoint": "checkpoint"}
-    makes = ("checkpoint",)
-    leaves = ("metrics.jsonl",)
+    makes: tuple[str, ...] = ("checkpoint",)
+    leaves: tuple[str, ...] = ("metrics.jsonl",)
 
     def check(self, stage: DraftStage, draft: Draft) -> Iterable[StageProblem]:
         """Mesh, optimizer and guards against the model, where the recipe says it."""

@@ -5,7 +5,7 @@ sampler     the copy that is sampled from, whole in every process: 2 B · parame
             model (post/processes.py), 0 where one samples from the model that it trains (`sampling_precision`);
             asynchronous: one for each sampler, and two slots of weights on their way to them, all counted on one device
             (post/samplers/), none in other processes of the learner; with `tensor` a part of each, and the slots in the
-            host's memory; with samplers on other machines (`transport: ray`) none of it but one block of weights in the learner's memory
+            host's memory; with `transport: ray` none of it but one block of weights in the learner's memory
 reference   4 B · parameters of the input checkpoint, with a `reference_weight`; divided over the processes as the trained
             model is, and none with adapters (train/reference.py)
 cache       pages of keys and values for all samples of a step at their full length (inference/memory.py), and states and
