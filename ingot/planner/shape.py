@@ -207,8 +207,8 @@ def _block_shape(config: BlockConfig, count: int, site: Site) -> BlockShape:
             experts += parameter.numel()
         elif parameter.dim() == 2:
             layer = name.removesuffix(".weight")
-            named = layer if layer in linear else ""
-            matrices.append(Matrix(*parameter.shape, name=named, axis=cut.get(layer)))
+            out, into = parameter.shape
+            matrices.append(Matrix(out, into, name=layer if layer in linear else "", axis=cut.get(layer)))
     return BlockShape(
         config=config,
         count=count,

@@ -13,9 +13,10 @@ from ingot.planner.memory import memory
 from ingot.planner.shape import shape_of
 from ingot.planner.speed import step_speed
 from ingot.train import float8
+from ingot.train.layouts.steps import uneven
 from ingot.train.parallel.config import MeshConfig
 from tests.planner.test_memory import DEVICE, llama, stage
-from tests.train.parallel.models import shape, uneven
+from tests.train.parallel.models import shape
 from tests.train.parallel.ranks import run_ranks
 from tests.train.parallel.reference import loss_of
 from tests.train.parallel.test_tensor import divided, varied
