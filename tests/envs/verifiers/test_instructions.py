@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from ingot.envs.verifiers.errors import VerifierError
+from ingot.envs.verifiers.instructions import custom
 from ingot.envs.verifiers.instructions.follow import Followed, accuracies, follow, loose_variants
 from ingot.envs.verifiers.instructions.instruction import find_instruction, instruction_ids
 from ingot.envs.verifiers.text.words import sentences
@@ -190,3 +192,24 @@ def test_sentences_of_a_text_with_abbreviations() -> None:
 def test_no_answer_takes_quadratic_time(hostile: str) -> None:
     for id in CASES_BY_ID:
         find_instruction(id, CASES_BY_ID[id][0][0]).follows(hostile + "x")
+
+
+QUOTED = [["StudentID", "Subject", "Grade", "Semester", "Score"], *(["1", "Art", "B", "2", "3"] for _ in range(3))]
+
+
+@pytest.mark.parametrize(
+    ("rule", "answer", "followed"),
+    [
+        (custom.date_format_list, "1769-01-01, 1821-12-31", True),
+        (custom.date_format_list, "1768-12-31", False),
+        (custom.date_format_list, "1822-01-01", False),
+        (custom.date_format_list, "1800-02-30", False),
+        (custom.csv_quotes, "\n".join("\t".join(f'"{field}"' for field in row) for row in QUOTED), True),
+        (custom.csv_quotes, "\n".join("\t".join(f'"{field}"' for field in row) for row in QUOTED)[:-3] + '"', False),
+        (custom.reverse_newline, "\n".join(["Zimbabwe", *(f"Z{number:02}" for number in range(50, -1, -1))]), True),
+        (custom.reverse_newline, "\n".join(["Zimbabwe", *(f"Z{number:02}" for number in range(49, -1, -1))]), False),
+    ],
+)
+def test_what_just_follows_and_what_just_does_not(rule: Callable[[str], bool], answer: str, followed: bool) -> None:
+    """The first and last year of Napoleon's life, a field that is a lone quote, 52 countries and 51."""
+    assert rule(answer) is followed
