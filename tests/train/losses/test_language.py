@@ -114,6 +114,14 @@ def test_untempered_cross_entropy() -> None:
     torch.testing.assert_close(*grads, rtol=1e-4, atol=1e-7)
 
 
+def test_what_no_term_asks_for_is_not_computed() -> None:
+    scored = score(model_with_steps(1), packed(documents()))
+    assert (scored.log_normalisers, scored.ahead, scored.heads, scored.measured) == (None, (), {}, {})
+    term = MultiTokenPrediction()
+    assert Wants.of([term]) == Wants(ahead=True) and Wants.of([ZLoss()]) == Wants(log_normalisers=True)
+    assert Wants.of([UntemperedCrossEntropy()]).measures and Wants.of([]) == Wants()
+
+
 def test_which_terms_a_model_gets() -> None:
     options = LanguageConfig(steps=1, sequence_length=8, z_loss=1e-5)
     named = {term.name: term.coefficient for term in language_terms(model_with_steps(1), options)}

@@ -63,6 +63,12 @@ def test_a_clip_takes_value_and_gradient_of_what_is_beyond(dual: float | None) -
     assert gradient.tolist() == pytest.approx(slopes, abs=1e-12)
 
 
+def test_at_its_bounds_a_clip_takes_nothing() -> None:
+    ratio, advantage = torch.tensor([0.75, 1.25, 2.0]).double(), torch.tensor([-1.0, 1.0, -1.0]).double()
+    objective, beyond = Clip(0.25, 0.25, dual=2.0)(ratio, advantage, ratio.log())
+    assert objective.tolist() == [-0.75, 1.25, -2.0] and not beyond.any()
+
+
 @pytest.mark.parametrize(("low", "high"), [(None, 2.0), (0.5, 1.9)])
 def test_a_clipped_weight_leaves_every_token_its_gradient(low: float | None, high: float) -> None:
     objective, beyond, gradient = at_grid(ClippedWeight(low, high))
