@@ -267,3 +267,41 @@ def test_a_mask_by_probabilities() -> None:
     (gradient,) = torch.autograd.grad(loss, logprobs)
     torch.testing.assert_close(gradient, -kept * ratio * advantage + 2e-3 * ratio.log())
     assert logged["clip_share"] == 2
+
+
+def test_how_far_the_sampler_is_from_the_policy() -> None:
+    """In expectation over the sampler's arms: KL(μ ‖ π), as scipy has it, and a mean ratio of 1; of `present` tokens too."""
+    policy, mu = logits(3).log_softmax(-1), logits(4).softmax(-1)
+    present = torch.tensor([1, 0, 1, 1, 0, 1]).double()
+    streams = streams_of(ARMS, sampled_logprob=mu.log(), present=present)
+    each = [
+        PolicyGradient().numerator(
+            Scored(policy[arm : arm + 1], {name: stream[arm : arm + 1] for name, stream in streams.items()})
+        )[1]
+        for arm in range(ARMS)
+    ]
+    logged = {name: float((torch.stack([one[name] for one in each]) * mu).sum()) for name in each[0]}
+    ratio = policy.exp() / mu
+    assert logged["sampler_divergence"] == pytest.approx(scipy.stats.entropy(mu.numpy(), policy.exp().numpy()))
+    assert logged["ratio_mean"] == pytest.approx(1.0)
+    assert logged["present_share"] == pytest.approx(float((mu * present).sum()))
+    assert logged["present_ratio_mean"] == pytest.approx(float((policy.exp() * present).sum()))
+    assert logged["present_divergence"] == pytest.approx(float((mu * present * (ratio - 1 - ratio.log())).sum()))
+
+
+@pytest.mark.parametrize(
+    ("term", "by_token"),
+    [
+        (PolicyGradient(), True),
+        (PolicyGradient(corrections=(Importance(),)), True),
+        (PolicyGradient(corrections=(Importance(), SequenceMask(0.1))), False),
+        (PolicyGradient(corrections=(Importance("mean"),)), False),
+        (PolicyGradient(level="product"), False),
+        (ReferenceDivergence(estimator="k3_unbiased"), True),
+        (ReferenceDivergence(estimator="k3_unbiased", level="mean"), False),
+        (ReferenceDivergence(estimator="k3", level="mean"), True),
+    ],
+)
+def test_which_terms_need_whole_sequences(term: PolicyGradient | ReferenceDivergence, by_token: bool) -> None:
+    """Those that read a ratio of a sequence: context parallelism, which cuts it, refuses them."""
+    assert term.by_token is by_token and ("sequence" in term.needs) is not by_token
