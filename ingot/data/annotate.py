@@ -19,9 +19,12 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pyarrow
+import pyarrow.compute
+import pyarrow.parquet
 from numpy.typing import NDArray
 
 from ingot.data.engine.shard import COLUMNS, Shard, write_columns
@@ -30,9 +33,6 @@ from ingot.data.engine.work import Job, Work
 from ingot.data.step import Step, cached_step, meaning
 from ingot.workspace.config import content_hash
 from ingot.workspace.errors import CheckFailed
-
-if TYPE_CHECKING:
-    import pyarrow
 
 SIZES = "_bytes"  # bytes of each text; follows `text` wherever that is rewritten
 
@@ -105,8 +105,6 @@ def annotate_shard(shard: Shard, wanted: Sequence[Wanted]) -> None:
 
 def annotate_some(step: Step, loaded: dict[str, pyarrow.ChunkedArray], shard: Shard) -> dict[str, pyarrow.Array]:
     """The step's columns for the documents it looks at, as long as the base."""
-    import pyarrow
-
     assert not step.across
     rows = shard.rows_alive()
     looked_at = matching(step.where, loaded, len(rows))
@@ -139,9 +137,6 @@ def full_length(
 ) -> dict[str, pyarrow.Array]:
     """Columns of the rows `looked_at` as columns of all rows: null elsewhere, or as they were
     (`before`: of the rows alive)."""
-    import pyarrow
-    import pyarrow.compute
-
     columns: dict[str, pyarrow.Array] = {}
     for name in step.writes():
         columns[name] = scatter(found[name], looked_at, rows) if name in found else pyarrow.nulls(rows)
@@ -157,8 +152,6 @@ def full_length(
 
 def scatter(values: Any, rows: NDArray[np.int64], length: int) -> pyarrow.Array:
     """`values[i]` in row `rows[i]`, null elsewhere."""
-    import pyarrow
-
     if isinstance(values, pyarrow.ChunkedArray):
         values = values.combine_chunks()
     if len(rows) == length:
@@ -172,9 +165,6 @@ def matching(
     where: dict[str, str | list[str]], columns: dict[str, pyarrow.ChunkedArray], length: int
 ) -> NDArray[np.bool_]:
     """The rows that a `where` selects."""
-    import pyarrow
-    import pyarrow.compute
-
     chosen = np.ones(length, bool)
     for name, wanted in where.items():
         values = pyarrow.array([wanted] if isinstance(wanted, str) else wanted, pyarrow.string())
@@ -258,8 +248,6 @@ def write_mask(folder: Path, rows: NDArray[np.int64], length: int) -> str:
 
 def spread_columns(folder: Path, item: Spreading, names: list[str]) -> dict[str, Any]:
     """Bring the result of a step across documents to the length of the shard."""
-    import pyarrow.parquet
-
     table = pyarrow.parquet.read_table(item.found, use_threads=False)
     rows = item.narrow.rows_alive()
     if len(table) != len(rows):

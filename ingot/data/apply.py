@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pyarrow
+import pyarrow.compute
+import pyarrow.parquet
 
 from ingot.data.annotate import matching, scatter
 from ingot.data.engine.shard import Shard
@@ -18,14 +21,9 @@ from ingot.data.engine.work import Work
 from ingot.data.read.config import BASE_COLUMNS
 from ingot.data.step import Step
 
-if TYPE_CHECKING:
-    import pyarrow
-
 
 def as_table(documents: pyarrow.Table | list[str] | list[dict[str, Any]]) -> pyarrow.Table:
     """Documents as a table with at least `id`, `text` and `source`."""
-    import pyarrow
-
     if isinstance(documents, list):
         rows = [{"text": row} if isinstance(row, str) else row for row in documents]
         documents = pyarrow.Table.from_pylist(rows)
@@ -39,10 +37,6 @@ def as_table(documents: pyarrow.Table | list[str] | list[dict[str, Any]]) -> pya
 
 def apply(step: Step, documents: pyarrow.Table | list[str] | list[dict[str, Any]]) -> pyarrow.Table:
     """The documents with the step's columns and `removed_by`; nothing is dropped."""
-    import pyarrow
-    import pyarrow.compute
-    import pyarrow.parquet
-
     table = as_table(documents)
     for name in step.reads():
         if name in BASE_COLUMNS and name not in table.column_names:  # what no reader knows is null

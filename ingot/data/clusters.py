@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow
 from numpy.typing import NDArray
 
 from ingot.data import keep
@@ -91,8 +92,6 @@ def choose(records: NDArray[np.void], groups: Offsets) -> tuple[NDArray[np.void]
 
 def write_member_columns(folder: Path, output: ShardPartition, names: dict[str, str]) -> dict[str, Any]:
     """The columns of a shard; `names` says what they are called: cluster, size, location and perhaps similarity."""
-    import pyarrow
-
     shard = output.shard
     members = output.part.read(MEMBER)
     rows = rows_of(members["location"], shard)

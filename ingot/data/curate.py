@@ -17,11 +17,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import fsspec
+
 from ingot.data.annotate import annotate_across, annotate_each
 from ingot.data.config import CurateConfig, labels
 from ingot.data.decide import VERDICTS, decide
 from ingot.data.engine.local_pool import LocalPool, available_processors
 from ingot.data.engine.pool import Pool, SerialPool
+from ingot.data.engine.ray_pool import RayPool
 from ingot.data.engine.shard import Shard
 from ingot.data.engine.store import Done
 from ingot.data.engine.work import Work
@@ -65,8 +68,6 @@ def run(config: CurateConfig, inputs: Mapping[str, Path], folder: StageFolder) -
 def make_pool(config: CurateConfig) -> Pool:
     """Where tasks run."""
     if config.engine == "ray":
-        from ingot.data.engine.ray_pool import RayPool
-
         return RayPool(config.workers, config.ray_address)
     workers = config.workers or available_processors()
     return LocalPool(workers, load) if workers > 1 else SerialPool()
@@ -254,8 +255,6 @@ def summary(documents: Sequence[Done], removed: Sequence[Done], funnel: Funnel) 
 
 def copy(folder: StageFolder, target: str) -> None:
     """Copy the results to a path or URL."""
-    import fsspec
-
     file_system, inside = fsspec.core.url_to_fs(target)
     for name in ("documents", "removed"):
         for path in sorted((folder.path / name).iterdir()):

@@ -14,9 +14,11 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pyarrow
+import pyarrow.parquet
 from numpy.typing import NDArray
 
 from ingot.data.annotate import SIZES, content_name, input_key, matching, write_mask
@@ -25,9 +27,6 @@ from ingot.data.engine.store import Done
 from ingot.data.engine.work import Work
 from ingot.data.step import Rule, Step, cached_step, meaning
 from ingot.workspace.config import content_hash
-
-if TYPE_CHECKING:
-    import pyarrow
 
 VERDICTS = "verdicts.parquet"
 VERSION = 3  # raise it when a task leaves something else
@@ -76,8 +75,6 @@ def seen(step: Step) -> list[str]:
 
 def judge(folder: Path, item: Judging, _: None) -> dict[str, Any]:
     """Apply the rules of every step in turn."""
-    import pyarrow.parquet
-
     began = item.shard.rows_alive()
     alive = np.zeros(item.shard.rows, bool)
     alive[began] = True
@@ -119,8 +116,6 @@ def sizes_of(shard: Shard) -> NDArray[np.int64]:
 
 def looked_at(step: Step, view: Shard, alive: NDArray[np.int64]) -> tuple[NDArray[np.int64], pyarrow.Table]:
     """The documents alive that the step looked at: their rows, and the columns that rules see."""
-    import pyarrow
-
     table = view.read(seen(step), removed=True).take(pyarrow.array(alive))
     chosen = matching(step.where, {name: table.column(name) for name in step.where}, len(alive))
     return alive[chosen], table.filter(pyarrow.array(chosen))
@@ -159,8 +154,6 @@ def verdict(step: int, row: int, rule: Rule, index: int) -> dict[str, Any]:
 
 def verdict_table(rows: list[dict[str, Any]]) -> pyarrow.Table:
     """The verdicts as a table, with the same columns also if there is none."""
-    import pyarrow
-
     schema = pyarrow.schema(
         [
             ("row", pyarrow.int64()),

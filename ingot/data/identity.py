@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow
 
 from ingot.data.annotate import content_name
 from ingot.data.engine.exchange import (
@@ -132,8 +133,6 @@ def rename(shards: Sequence[Shard], groups: list[tuple[str, list[int]]], work: W
 
 def rename_rows(folder: Path, item: Renaming, _: None) -> dict[str, Any]:
     """Write the ids of a shard with some of them renamed."""
-    import pyarrow
-
     ids = item.shard.read(["id"], removed=True).column("id").to_pylist()
     for row, before in item.rows:
         ids[row] = f"{ids[row]}~{before + 1}"

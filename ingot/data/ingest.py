@@ -13,7 +13,10 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pyarrow
+import pyarrow.compute
 
 from ingot.data.annotate import SIZES
 from ingot.data.config import CurateConfig
@@ -22,17 +25,14 @@ from ingot.data.engine.store import Done
 from ingot.data.engine.work import Work
 from ingot.data.funnel import Funnel, FunnelRow
 from ingot.data.read.config import SourceConfig
+from ingot.data.read.plan import SourceSplits, pieces_of, plan
 from ingot.data.read.problem import ORDINARY, Problems
+from ingot.data.read.read import read_split
 from ingot.data.read.split import Split
 from ingot.data.steps.extract_html import HTML_TYPES
 from ingot.workspace.config import content_hash
 from ingot.workspace.files import read_jsonl, write_jsonl
 from ingot.workspace.progress import Progress
-
-if TYPE_CHECKING:
-    import pyarrow
-
-    from ingot.data.read.plan import SourceSplits
 
 LARGEST_SHARD = 4_000_000  # a task holds some twenty times that, whatever the size of the corpus
 SMALLEST_SHARD = 2_000_000
@@ -71,8 +71,6 @@ class Sources:
 
 def plan_sources(config: CurateConfig) -> Sources:
     """Find the files of every source; with a budget, each source in turn gets an equal share of what is left."""
-    from ingot.data.read.plan import pieces_of, plan
-
     began = time.monotonic()
     total = config.max_bytes
     if total is None:
@@ -128,8 +126,6 @@ def ingest(config: CurateConfig, sources: Sources, work: Work, funnel: Funnel) -
 
 def read_shards(folder: Path, item: Reading, options: dict[str, int]) -> dict[str, Any]:
     """Read a split into the base files of shards."""
-    from ingot.data.read.read import read_split
-
     problems = Problems(stop=item.source.on_damage == "stop")
     parts = []
     pages = 0
@@ -154,8 +150,6 @@ def read_shards(folder: Path, item: Reading, options: dict[str, int]) -> dict[st
 
 def regrouped(tables: Iterator[pyarrow.Table], size: int) -> Iterator[pyarrow.Table]:
     """Tables put together until their texts reach `size` bytes."""
-    import pyarrow
-
     waiting: list[pyarrow.Table] = []
     total = 0
     for table in tables:
@@ -170,25 +164,17 @@ def regrouped(tables: Iterator[pyarrow.Table], size: int) -> Iterator[pyarrow.Ta
 
 def with_sizes(table: pyarrow.Table) -> pyarrow.Table:
     """The table with the bytes of each text."""
-    import pyarrow
-    import pyarrow.compute
-
     return table.append_column(SIZES, pyarrow.compute.binary_length(table.column("text")).cast(pyarrow.int64()))
 
 
 def count_html(table: pyarrow.Table) -> int:
     """How many of the documents are HTML as it was sent."""
-    import pyarrow
-    import pyarrow.compute
-
     pages = pyarrow.compute.is_in(table.column("mime"), value_set=pyarrow.array(HTML_TYPES))
     return int(pyarrow.compute.sum(pages).as_py() or 0)
 
 
 def sum_of(table: pyarrow.Table) -> int:
     """Bytes of all texts."""
-    import pyarrow.compute
-
     return int(pyarrow.compute.sum(table.column(SIZES)).as_py() or 0)
 
 

@@ -19,16 +19,15 @@ from __future__ import annotations
 import inspect
 import json
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, ClassVar, get_type_hints
+from typing import Any, ClassVar, get_type_hints
 
+import pyarrow
+import pyarrow.compute
 from pydantic import Field, create_model
 
 from ingot.data.step import PerDocument, Rule, Step
 from ingot.workspace.errors import DataError, RecipeError
 from ingot.workspace.kinds import Kinds
-
-if TYPE_CHECKING:
-    import pyarrow
 
 RETURNS: dict[Any, str] = {bool: "bool", str: "string", float: "double", int: "double", dict: "string"}  # of Arrow
 HOW = "def NAME(text: str, option: int = 3) -> bool (or str, float, dict)"
@@ -52,8 +51,6 @@ class FunctionStep(PerDocument):
         return ({str: "text", bool: f"_{self.short_name}"}.get(self.returns, self.short_name),)
 
     def annotate(self, documents: pyarrow.Table) -> dict[str, pyarrow.Array]:
-        import pyarrow
-
         options = {name: getattr(self, name) for name in type(self).model_fields if name not in Step.model_fields}
         texts, ids = (documents.column(name).to_pylist() for name in ("text", "id"))
         found = [self.call(text, name, options) for text, name in zip(texts, ids, strict=True)]
@@ -78,8 +75,6 @@ class FunctionStep(PerDocument):
     def decide(self, columns: pyarrow.Table) -> list[Rule]:
         if self.returns is not bool:
             return []
-        import pyarrow.compute
-
         stays = columns.column(self.writes()[0]).fill_null(True)
         return [Rule(self.short_name, pyarrow.compute.invert(stays).to_numpy().astype(bool))]
 

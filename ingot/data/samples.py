@@ -15,6 +15,9 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
+import pyarrow
+import pyarrow.compute
+
 from ingot.data.engine.shard import ROW_BITS, Shard
 from ingot.data.engine.store import Done
 from ingot.data.funnel import SAMPLE_CHARACTERS, first_difference, sample_key
@@ -80,9 +83,6 @@ def rewritten_samples(step: str, before: Sequence[Shard], after: Sequence[Shard]
 
 def changed(before: Shard, after: Shard) -> list[dict[str, Any]]:
     """The samples of one shard."""
-    import pyarrow
-    import pyarrow.compute
-
     old = before.read(["id", "source", "text"], removed=True)
     new = after.read(["text"], removed=True).column("text").cast(pyarrow.large_string())
     differs = pyarrow.compute.not_equal(old.column("text").cast(pyarrow.large_string()), new)  # null: removed earlier

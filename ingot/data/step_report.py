@@ -8,7 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pyarrow
 
 from ingot.data.annotate import input_key, matching
 from ingot.data.engine.shard import Shard
@@ -16,9 +18,6 @@ from ingot.data.engine.store import Done
 from ingot.data.engine.work import Phase
 from ingot.data.step import Report, Step, cached_step, meaning
 from ingot.workspace.config import content_hash
-
-if TYPE_CHECKING:
-    import pyarrow
 
 
 @dataclass(frozen=True)
@@ -68,8 +67,6 @@ def report_step(folder: Path, item: Reporting, _: None) -> dict[str, Any]:
 
 def looked_at(item: Reporting) -> Iterator[pyarrow.Table]:
     """Shard by shard the ids and the step's columns of the documents that it looked at."""
-    import pyarrow
-
     where = item.step.where
     for shard in item.shards:
         table = shard.read(columns(item.step))

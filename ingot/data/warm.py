@@ -11,7 +11,6 @@ compiled kernels are then in the cache folder (kernel_cache.py), where all worke
 
 from __future__ import annotations
 
-import re
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -62,7 +61,6 @@ CODE = (
 )
 WORDS = [PROSE, PROSE, CODE, PROSE.replace("ships", "boats") * 4]
 LOADED = ("pyarrow.compute", "pyarrow.parquet", "ingot.data.read.read", "ingot.data.annotate", "ingot.data.native")
-WORK = re.compile(r"^ +from (ingot\.data\.(?!text)[\w.]+) import", re.MULTILINE)  # inside a method
 KNOWN = {"id", "text", "source", "kind", "mime", "title"}  # what is made up here; a step that reads more is left alone
 
 
@@ -84,12 +82,14 @@ def warm_up(steps: Sequence[Step], work: Work) -> None:
 
 
 def is_cold(step: Step) -> bool:
-    """True if numba has stored nothing for a file that the step's methods import; those of text/ are shared by all steps."""
-    from ingot.data import kernel_cache
+    """True if numba has stored nothing for a file of the step's kernels; those of text/ are shared by all steps."""
+    from ingot.data import kernel_cache  # numba, which `load_lean` has to load
 
-    source = Path(str(sys.modules[type(step).__module__].__file__)).read_text(encoding="utf-8")
-    modules = [import_module(name) for name in sorted(set(WORK.findall(source)))]
-    return any(kernel_cache.is_cold(Path(str(module.__file__))) for module in modules)
+    own = Path(str(sys.modules[type(step).__module__].__file__))
+    kernels = kernel_cache.reachable(own) & kernel_cache.with_kernels
+    return any(
+        kernel_cache.is_cold(file) for file in kernels if file.parent.name != "text" and file.name != "native.py"
+    )
 
 
 def try_step(step: Step) -> None:

@@ -17,9 +17,12 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
+import pyarrow
+import pyarrow.compute
+import pyarrow.parquet
 
 from ingot.data.annotate import content_name, input_key
 from ingot.data.engine.shard import Shard, location_of, shard_and_row
@@ -28,9 +31,6 @@ from ingot.data.engine.work import Phase
 from ingot.data.funnel import sample_key, sample_row
 from ingot.workspace.config import content_hash
 from ingot.workspace.files import write_jsonl
-
-if TYPE_CHECKING:
-    import pyarrow
 
 LARGEST_PART = 64_000_000
 SMALLEST_PART = 8_000_000
@@ -113,9 +113,6 @@ def removed_item(removals: tuple[Removal, ...], shards: Sequence[Shard], size: i
 
 def schema_of(shards: Sequence[Shard], columns: Sequence[str]) -> pyarrow.Schema:
     """The columns of the documents and their types: of the first shard where a column holds anything."""
-    import pyarrow
-    import pyarrow.parquet
-
     names = dict.fromkeys([*FIRST_COLUMNS, *sorted(set(columns))])
     fields = []
     for name in names:
@@ -146,10 +143,6 @@ def parts(items: Sequence[Grouped], sizes: Sequence[int], enough: int) -> Iterat
 
 def documents_part(folder: Path, item: DocumentsPart, _: None) -> dict[str, Any]:
     """Write one part: shard after shard, a few thousand documents at a time."""
-    import pyarrow
-    import pyarrow.compute
-    import pyarrow.parquet
-
     count = 0
     by_kind: dict[str, int] = {}
     by_source: dict[str, int] = {}
@@ -172,16 +165,12 @@ def documents_part(folder: Path, item: DocumentsPart, _: None) -> dict[str, Any]
 
 def open_part(path: Path, schema: pyarrow.Schema) -> pyarrow.parquet.ParquetWriter:
     """A writer of a part. Only short, repeated words are worth a dictionary."""
-    import pyarrow.parquet
-
     short = [name for name in schema.names if name in SHORT_COLUMNS]
     return pyarrow.parquet.ParquetWriter(path, schema, compression="zstd", use_dictionary=short)
 
 
 def removed_schema() -> pyarrow.Schema:
     """The columns of removed documents."""
-    import pyarrow
-
     words = ("id", "text", "source", "step", "rule", "detail")
     spans = ("spans", pyarrow.list_(pyarrow.list_(pyarrow.int64())))
     return pyarrow.schema([*((name, pyarrow.string()) for name in words), spans, ("duplicate_of", pyarrow.string())])
@@ -210,9 +199,6 @@ def removed_part(folder: Path, item: RemovedPart, options: dict[str, int]) -> di
 
 def removed_rows(removal: Removal, shards: Sequence[Shard]) -> tuple[pyarrow.Table, list[int], list[int]]:
     """The documents that a run of steps removed from a shard, their locations, and the locations of their partners."""
-    import pyarrow
-    import pyarrow.parquet
-
     verdicts = pyarrow.parquet.read_table(removal.verdicts, use_threads=False)
     documents = removal.shard.read(["id", "text", "source"], removed=True).take(verdicts.column("row"))
     locations = np.asarray(verdicts.column("partner").to_numpy(), np.int64)

@@ -8,16 +8,14 @@ from a reader, not from a search through a dictionary.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
 import numpy as np
+import pyarrow
+import pyarrow.compute
 
 from ingot.data.native import Bytes, Hashes, Offsets, hash_span, join, kernel
 from ingot.data.text.characters import WORD, character_flags, code_point, width
 from ingot.data.text.texts import Texts
-
-if TYPE_CHECKING:
-    import pyarrow
 
 SEED = np.uint64(0x7E57)
 MAX_WORDS = 16
@@ -73,16 +71,11 @@ def last_hashes(data: Bytes, offsets: Offsets, flags: Bytes, found: Hashes) -> N
 
 def lower(texts: pyarrow.Array | pyarrow.ChunkedArray) -> Texts:
     """A column in lower case."""
-    import pyarrow
-    import pyarrow.compute
-
     return Texts.of(pyarrow.compute.utf8_lower(texts.cast(pyarrow.large_string())))
 
 
 def term_hashes(terms: Iterable[str]) -> Hashes:
     """The hash of every term."""
-    import pyarrow
-
     texts = lower(pyarrow.array(list(terms), pyarrow.large_string()))
     found = np.zeros(len(texts), np.uint64)
     last_hashes(texts.data, texts.offsets, character_flags(), found)

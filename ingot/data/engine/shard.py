@@ -16,15 +16,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pyarrow
+import pyarrow.parquet
+import pyarrow.types
 from numpy.typing import NDArray
 
 from ingot.workspace.config import content_hash
-
-if TYPE_CHECKING:
-    import pyarrow
 
 ROW_BITS = 32
 COLUMNS = "columns.parquet"  # what a task calls the file of the columns that it computed
@@ -47,8 +47,6 @@ def ids_path(parquet: Path) -> Path:
 
 def write_ids(parquet: Path, ids: pyarrow.Array) -> None:
     """Write the ids of a Parquet file to a file of their own, in one batch."""
-    import pyarrow
-
     batch = pyarrow.record_batch([ids], ["id"])
     with pyarrow.OSFile(str(ids_path(parquet)), "wb") as file, pyarrow.ipc.new_file(file, batch.schema) as writer:
         writer.write_batch(batch)
@@ -56,8 +54,6 @@ def write_ids(parquet: Path, ids: pyarrow.Array) -> None:
 
 def read_ids(path: Path, rows: NDArray[np.int64]) -> list[str]:
     """The ids of some rows of a file that `write_ids` wrote; touches only those."""
-    import pyarrow
-
     with pyarrow.memory_map(str(path)) as file:
         column = pyarrow.ipc.open_file(file).get_batch(0).column(0)
         return [str(column[row]) for row in rows.tolist()]
@@ -68,9 +64,6 @@ def write_columns(path: Path, columns: dict[str, Any], *, compress_text: bool = 
 
     Compressing the texts that a quick step rewrites would take longer than all else about them.
     """
-    import pyarrow
-    import pyarrow.parquet
-
     table = pyarrow.table(columns)
     texts = {name for name in table.column_names if name in ("text", "id")}
     words = [field.name for field in table.schema if field.name not in texts and _is_string(field)]
@@ -85,8 +78,6 @@ def write_columns(path: Path, columns: dict[str, Any], *, compress_text: bool = 
 
 
 def _is_string(field: pyarrow.Field) -> bool:
-    import pyarrow.types
-
     return bool(pyarrow.types.is_string(field.type) or pyarrow.types.is_large_string(field.type))
 
 
@@ -117,9 +108,6 @@ class Shard:
 
         A column that this shard's source does not have is null everywhere.
         """
-        import pyarrow
-        import pyarrow.parquet
-
         by_file: dict[Path, list[str]] = {}
         for name in dict.fromkeys(columns):
             by_file.setdefault(self.path_of(name), []).append(name)

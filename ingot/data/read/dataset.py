@@ -11,6 +11,8 @@ import json
 import re
 from typing import Any
 
+import fsspec
+
 from ingot.data.read.config import DatasetSource
 from ingot.data.read.find import Found, find
 from ingot.workspace.errors import DataError, IngotError
@@ -19,8 +21,6 @@ from ingot.workspace.packages import pip_install
 
 def dataset_files(source: DatasetSource) -> list[tuple[Found, str]]:
     """The files of one split of the data set, with the format of each."""
-    import fsspec
-
     file_system, folder = fsspec.core.url_to_fs(source.dataset)
     if not file_system.isdir(folder):
         return hub_files(source)
@@ -51,8 +51,6 @@ def dataset_files(source: DatasetSource) -> list[tuple[Found, str]]:
 
 def saved_files(folder: str, source: DatasetSource) -> list[tuple[Found, str]]:
     """The Arrow files of a folder by `save_to_disk`, in its order."""
-    import fsspec
-
     file_system, inside = fsspec.core.url_to_fs(folder)
     state: dict[str, Any] = json.loads(file_system.cat_file(f"{inside}/state.json"))
     if state.get("_split") not in (None, source.split):

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pyarrow
+import pyarrow.compute as compute
 
 from ingot.data.read.config import BASE_COLUMNS, ColumnType, SourceConfig
 from ingot.data.read.problem import Problems, Unreadable
-
-if TYPE_CHECKING:
-    import pyarrow
 
 BATCH_BYTES = 8_000_000
 BATCH_ROWS = 20_000
@@ -42,8 +42,6 @@ class Document:
 
 def schema_of(source: SourceConfig) -> pyarrow.Schema:
     """The columns of the documents of a source."""
-    import pyarrow
-
     types = {
         "string": pyarrow.string(),
         "integer": pyarrow.int64(),
@@ -117,8 +115,6 @@ def tables(found: Iterator[Document | pyarrow.Table], source: SourceConfig) -> I
 
 def cut(table: pyarrow.Table, left: int) -> tuple[pyarrow.Table, int]:
     """The first rows of a table, until their texts reach `left` bytes; and what is left then."""
-    import pyarrow.compute as compute
-
     sizes = compute.binary_length(table.column("text")).to_numpy().cumsum()
     rows = int((sizes < left).sum()) + 1
     taken = table.slice(0, rows)
@@ -127,8 +123,6 @@ def cut(table: pyarrow.Table, left: int) -> tuple[pyarrow.Table, int]:
 
 def as_table(documents: list[Document], source: SourceConfig, schema: pyarrow.Schema) -> pyarrow.Table:
     """One table. A value of another type than the column's is null."""
-    import pyarrow
-
     kinds = source.columns()
     columns: list[Any] = []
     for name in schema.names:

@@ -10,9 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pyarrow
+import pyarrow.compute as compute
+import pyarrow.parquet
+import pyarrow.types as types
 from numpy.typing import NDArray
 
 from ingot.data.read.config import BASE_COLUMNS, RowsSource
@@ -23,9 +27,6 @@ from ingot.data.read.split import Piece
 from ingot.data.read.streams import opened
 from ingot.data.text.texts import Texts
 from ingot.workspace.errors import DataError
-
-if TYPE_CHECKING:
-    import pyarrow
 
 ROWS = 16  # decoded at a time: a long value that many rows share is held so many times at most
 
@@ -50,9 +51,6 @@ def documents_of(
 
 def clean_rows(rows: pyarrow.Table, source: RowsSource) -> NDArray[np.bool_]:
     """Which rows may go on as they stand: with a text that needs no repair, and columns of the types we want."""
-    import pyarrow
-    import pyarrow.compute as compute
-
     none = np.zeros(len(rows), bool)
     schema = schema_of(source)
     for name in (*BASE_COLUMNS[3:], *source.keep):
@@ -78,9 +76,6 @@ def clean_rows(rows: pyarrow.Table, source: RowsSource) -> NDArray[np.bool_]:
 
 def our_columns(rows: pyarrow.Table, names: list[str], source: RowsSource) -> pyarrow.Table:
     """Clean rows with our columns and types."""
-    import pyarrow
-    import pyarrow.compute as compute
-
     schema = schema_of(source)
     columns: list[Any] = []
     for field in schema:
@@ -99,8 +94,6 @@ def our_columns(rows: pyarrow.Table, names: list[str], source: RowsSource) -> py
 
 def is_id(given: pyarrow.DataType) -> bool:
     """Whether a column holds ids: strings or whole numbers."""
-    import pyarrow.types as types
-
     return bool(
         types.is_integer(given) or types.is_string(given) or types.is_large_string(given) or types.is_null(given)
     )
@@ -108,8 +101,6 @@ def is_id(given: pyarrow.DataType) -> bool:
 
 def compatible(given: pyarrow.DataType, wanted: pyarrow.DataType) -> bool:
     """Whether a column may be cast as a whole; others are looked at value by value."""
-    import pyarrow.types as types
-
     if types.is_string(wanted):
         return bool(types.is_string(given) or types.is_large_string(given) or types.is_null(given))
     if types.is_floating(wanted):
@@ -119,8 +110,6 @@ def compatible(given: pyarrow.DataType, wanted: pyarrow.DataType) -> bool:
 
 def python_rows(rows: pyarrow.Table, text: str) -> Iterator[dict[str, Any]]:
     """The rows as dictionaries; texts as bytes, because they may be no UTF-8."""
-    import pyarrow
-
     for index, column in enumerate(rows.schema):
         if pyarrow.types.is_string(column.type) or pyarrow.types.is_large_string(column.type):
             rows = rows.set_column(index, column.name, rows.column(index).cast(pyarrow.large_binary()))
@@ -133,9 +122,6 @@ def python_rows(rows: pyarrow.Table, text: str) -> Iterator[dict[str, Any]]:
 
 def read_parquet(piece: Piece, source: RowsSource, problems: Problems) -> Iterator[Document | pyarrow.Table]:
     """The rows of some row groups; a damaged row group is counted and the next one is read."""
-    import pyarrow
-    import pyarrow.parquet
-
     with opened(piece.path) as handle:
         try:
             file = pyarrow.parquet.ParquetFile(handle)
@@ -160,8 +146,6 @@ def read_parquet(piece: Piece, source: RowsSource, problems: Problems) -> Iterat
 
 def read_arrow(piece: Piece, source: RowsSource, problems: Problems) -> Iterator[Document | pyarrow.Table]:
     """The rows of an Arrow stream, as the `datasets` library writes it, or of an Arrow file."""
-    import pyarrow
-
     at = 0
     with opened(piece.path) as handle:
         try:
@@ -179,8 +163,6 @@ def read_arrow(piece: Piece, source: RowsSource, problems: Problems) -> Iterator
 
 def joined(batches: Iterator[pyarrow.RecordBatch]) -> Iterator[pyarrow.Table]:
     """Small batches as tables of about `BATCH_BYTES`. What was read before a damaged batch comes before its error."""
-    import pyarrow
-
     held: list[Any] = []
     rows = size = 0
     damage: Exception | None = None
@@ -202,8 +184,6 @@ def joined(batches: Iterator[pyarrow.RecordBatch]) -> Iterator[pyarrow.Table]:
 
 def decoded_parts(batch: pyarrow.RecordBatch) -> Iterator[pyarrow.RecordBatch]:
     """The batch itself, or `ROWS` rows of it at a time if it has dictionaries: their values are written out."""
-    import pyarrow
-
     coded = [at for at, field in enumerate(batch.schema) if pyarrow.types.is_dictionary(field.type)]
     for start in range(0, len(batch), ROWS if coded else max(len(batch), 1)):
         part = batch.slice(start, ROWS) if coded else batch

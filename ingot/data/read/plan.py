@@ -12,11 +12,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
+import pyarrow
+import pyarrow.parquet
+
 from ingot.data.read.config import CodeSource, DatasetSource, FilesSource, PythonSource, SourceConfig
+from ingot.data.read.dataset import dataset_files
 from ingot.data.read.find import SUFFIXES, Found, file_fingerprint, find, format_of, kind_of, path_hash
 from ingot.data.read.problem import Unreadable
+from ingot.data.read.python import installed_pieces, installed_versions
 from ingot.data.read.split import Piece, Split
-from ingot.data.read.streams import compression_of
+from ingot.data.read.streams import compression_of, opened
 from ingot.workspace.config import content_hash
 from ingot.workspace.errors import DataError
 
@@ -77,12 +82,8 @@ def found_in(source: SourceConfig, split_bytes: int) -> tuple[list[Piece], list[
     """What there is to read, in the order of the paths; and the files that match and are not read."""
     place = f"sources: {source.name}"
     if isinstance(source, PythonSource):
-        from ingot.data.read.python import installed_pieces
-
         return installed_pieces(source), []
     if isinstance(source, DatasetSource):
-        from ingot.data.read.dataset import dataset_files
-
         named = dataset_files(source)
         return [piece for file, form in named for piece in cut(file, form, source.name, split_bytes)], []
     if isinstance(source, CodeSource):
@@ -134,11 +135,6 @@ def cut(file: Found, form: str, name: str, split_bytes: int) -> list[Piece]:
 
 def row_groups(whole: Piece, split_bytes: int) -> list[Piece]:
     """A Parquet file as runs of row groups; one whose index cannot be read stays whole, to be named when it is read."""
-    import pyarrow
-    import pyarrow.parquet
-
-    from ingot.data.read.streams import opened
-
     try:
         with opened(whole.path) as file:
             metadata = pyarrow.parquet.ParquetFile(file).metadata
@@ -213,8 +209,6 @@ def grouped(pieces: Sequence[Piece], split_bytes: int) -> list[Split]:
 
 def fingerprints(source: SourceConfig) -> dict[str, str]:
     """What tells whether the files of a source have changed, by path; of the installed Python, its versions."""
-    from ingot.data.read.python import installed_versions
-
     if isinstance(source, PythonSource):
         return dict(installed_versions())
     paths = dict.fromkeys(piece.path for piece in pieces_of(source, SPLIT_BYTES))

@@ -12,7 +12,9 @@ nothing but itself.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pyarrow
 
 from ingot.data.read.archive import read_archive
 from ingot.data.read.config import SourceConfig
@@ -27,9 +29,6 @@ from ingot.data.read.plain import read_code, read_html, read_text
 from ingot.data.read.problem import Problems, Unreadable
 from ingot.data.read.python import read_metadata, read_python
 from ingot.data.read.split import Piece, Split
-
-if TYPE_CHECKING:
-    import pyarrow
 
 READERS: dict[str, Callable[[Piece, Any, Problems], Iterator[Any]]] = {
     "warc": read_warc,

@@ -16,6 +16,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO, cast
 
+import fsspec
+
 from ingot.data.read.problem import Unreadable
 from ingot.workspace.errors import DataError, IngotError
 from ingot.workspace.packages import install_extra
@@ -31,8 +33,6 @@ COMPRESSED = (".gz", ".bz2", ".xz", ".zst")
 @contextmanager
 def opened(path: str) -> Iterator[BinaryIO]:
     """A file to read bytes from; a missing, locked or broken one is `Unreadable`."""
-    import fsspec
-
     try:
         file_system, inside = fsspec.core.url_to_fs(path)
         file = file_system.open(inside, "rb")

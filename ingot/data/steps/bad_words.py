@@ -11,18 +11,21 @@ from __future__ import annotations
 
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
+import numpy as np
+import pyarrow
+import pyarrow.compute
 from pydantic import Field
 
+from ingot.data.native import hash_span
+from ingot.data.read.streams import read_list
+from ingot.data.rules.kernels import DRAW_SEED, WITHOUT_SPACES, find
 from ingot.data.step import PerDocument, Rule, numbers
+from ingot.data.text.characters import character_flags
+from ingot.data.text.phrases import Phrases
+from ingot.data.text.texts import Texts
 from ingot.workspace.files import fingerprint
-
-if TYPE_CHECKING:
-    import pyarrow
-    import pyarrow.compute
-
-    from ingot.data.text.phrases import Phrases
 
 
 class BadWordsStep(PerDocument):
@@ -47,26 +50,13 @@ class BadWordsStep(PerDocument):
 
     @cached_property
     def _listed(self) -> list[str]:
-        from ingot.data.read.streams import read_list
-
         return [phrase for phrase in read_list(self.file) if len(phrase.encode()) > 1]
 
     @cached_property
     def _phrases(self) -> Phrases:
-        from ingot.data.text.phrases import Phrases
-
         return Phrases.of([phrase.lower() for phrase in self._listed], ignore_case=True)
 
     def annotate(self, documents: pyarrow.Table) -> dict[str, pyarrow.Array]:
-        import numpy as np
-        import pyarrow
-        import pyarrow.compute
-
-        from ingot.data.native import hash_span
-        from ingot.data.rules.kernels import DRAW_SEED, WITHOUT_SPACES, find
-        from ingot.data.text.characters import character_flags
-        from ingot.data.text.texts import Texts
-
         texts = original = Texts.of(documents.column("text"))
         if any(not sign.isascii() and sign.lower() != sign.upper() for phrase in self._listed for sign in phrase):
             texts = Texts.of(pyarrow.compute.utf8_lower(texts.column()))

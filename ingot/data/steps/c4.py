@@ -17,16 +17,18 @@ joined with newlines. Phrases are found in any case of A-Z.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
+import numpy as np
+import pyarrow
 from pydantic import Field
 
+from ingot.data.rules.c4 import CITATIONS, CURLY_BRACKET, LOREM_IPSUM, POLICIES, c4
 from ingot.data.step import PerText, Rule, at_least, numbers
-
-if TYPE_CHECKING:
-    import pyarrow
-
-    from ingot.data.text.texts import Texts
+from ingot.data.text.characters import character_flags
+from ingot.data.text.lines import lines_of
+from ingot.data.text.phrases import Phrases
+from ingot.data.text.texts import Texts
 
 
 class C4Step(PerText):
@@ -56,14 +58,6 @@ class C4Step(PerText):
         return ("text", "_c4_banned", "_c4_sentences", "_c4_removed_lines", "_c4_removed_citations")
 
     def measure(self, texts: Texts) -> dict[str, Any]:
-        import numpy as np
-
-        from ingot.data.rules.c4 import CITATIONS, POLICIES, c4
-        from ingot.data.text.characters import character_flags
-        from ingot.data.text.lines import lines_of
-        from ingot.data.text.phrases import Phrases
-        from ingot.data.text.texts import Texts
-
         lines = lines_of(texts, "splitlines")
         phrases = Phrases.of(["lorem ipsum", "javascript", *POLICIES], ignore_case=True)
         citations = Phrases.of(CITATIONS if self.citations else [], ignore_case=False)
@@ -96,8 +90,6 @@ class C4Step(PerText):
         }
 
     def decide(self, columns: pyarrow.Table) -> list[Rule]:
-        from ingot.data.rules.c4 import CURLY_BRACKET, LOREM_IPSUM
-
         banned = numbers(columns, "_c4_banned")
         return [
             Rule("lorem ipsum", banned == LOREM_IPSUM),

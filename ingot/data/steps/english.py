@@ -11,18 +11,16 @@ English and three languages made of English words (Nigerian Pidgin, Scots, Jamai
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import numpy as np
+import pyarrow
+from numpy.typing import NDArray
 from pydantic import Field
 
 from ingot.data.step import PerText, Rule, at_least, numbers
-
-if TYPE_CHECKING:
-    import numpy as np
-    import pyarrow
-    from numpy.typing import NDArray
-
-    from ingot.data.text.texts import Texts
+from ingot.data.text.profile import DISTINCT, FUNCTION_WORDS, LATIN, LETTERS, WORDS, profile
+from ingot.data.text.texts import Texts
 
 FULL_SHARE = 0.2
 FULL_DISTINCT = 6
@@ -30,10 +28,6 @@ FULL_DISTINCT = 6
 
 def english_scores(counts: NDArray[np.int64]) -> NDArray[np.float64]:
     """0 (not English) to 1, from the counts of profile.py."""
-    import numpy as np
-
-    from ingot.data.text.profile import DISTINCT, FUNCTION_WORDS, LATIN, LETTERS, WORDS
-
     columns = counts.astype(np.float64).T
     share = columns[FUNCTION_WORDS] / np.maximum(columns[WORDS], 1)
     latin = np.minimum(columns[LATIN], columns[LETTERS]) / np.maximum(columns[LETTERS], 1)
@@ -53,8 +47,6 @@ class EnglishStep(PerText):
         return ("english",)
 
     def measure(self, texts: Texts) -> dict[str, Any]:
-
-        from ingot.data.text.profile import profile
 
         return {"english": english_scores(profile(texts))}
 

@@ -10,16 +10,19 @@ Lines are what text.split("\n") gives, without the blank ones.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
+import numpy as np
+import pyarrow
 from pydantic import Field
 
+from ingot.data.rules.kernels import look_at_lines
 from ingot.data.step import WORDS, PerText, Rule, Words, at_least, at_most, numbers, per
-
-if TYPE_CHECKING:
-    import pyarrow
-
-    from ingot.data.text.texts import Texts
+from ingot.data.text.characters import character_flags
+from ingot.data.text.lines import lines_of
+from ingot.data.text.repeats import seen_before
+from ingot.data.text.texts import Texts
+from ingot.data.text.words import words_of
 
 
 class FineWebStep(PerText):
@@ -51,14 +54,6 @@ class FineWebStep(PerText):
         )
 
     def measure(self, texts: Texts) -> dict[str, Any]:
-        import numpy as np
-
-        from ingot.data.rules.kernels import look_at_lines
-        from ingot.data.text.characters import character_flags
-        from ingot.data.text.lines import lines_of
-        from ingot.data.text.repeats import seen_before
-        from ingot.data.text.words import words_of
-
         every = lines_of(texts)
         blanks, punctuated = np.zeros((2, len(every.starts)), bool)
         look_at_lines(texts.data, every, character_flags(), blanks, punctuated)

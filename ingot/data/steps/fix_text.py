@@ -15,12 +15,11 @@ U+2028 and U+2029 become `\n`.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import pyarrow
 
+from ingot.data.extract.fix import fix_text, suspects
 from ingot.data.step import PerDocument
-
-if TYPE_CHECKING:
-    import pyarrow
+from ingot.data.text.texts import Texts, rewritten
 
 
 class FixTextStep(PerDocument):
@@ -32,8 +31,5 @@ class FixTextStep(PerDocument):
         return ("text",)
 
     def annotate(self, documents: pyarrow.Table) -> dict[str, pyarrow.Array]:
-        from ingot.data.extract.fix import fix_text, suspects
-        from ingot.data.text.texts import Texts, rewritten
-
         text = documents.column("text")
         return {"text": rewritten(text, suspects(Texts.of(text)), fix_text)}

@@ -11,16 +11,20 @@ Where the paper leaves it open the counting is that of datatrove, symbols and li
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
+import numpy as np
+import pyarrow
 from pydantic import Field, model_validator
 
+from ingot.data.native import hash_span
+from ingot.data.rules.gopher_quality import count_signs, count_words, look_at_lines
 from ingot.data.step import WORDS, PerText, Rule, Words, at_least, at_most, numbers, per
-
-if TYPE_CHECKING:
-    import pyarrow
-
-    from ingot.data.text.texts import Texts
+from ingot.data.text.characters import character_flags
+from ingot.data.text.lines import lines_of
+from ingot.data.text.spans import SEED
+from ingot.data.text.texts import Texts
+from ingot.data.text.words import words_of
 
 
 class GopherQualityStep(PerText):
@@ -85,15 +89,6 @@ class GopherQualityStep(PerText):
         )
 
     def measure(self, texts: Texts) -> dict[str, Any]:
-        import numpy as np
-
-        from ingot.data.native import hash_span
-        from ingot.data.rules.gopher_quality import count_signs, count_words, look_at_lines
-        from ingot.data.text.characters import character_flags
-        from ingot.data.text.lines import lines_of
-        from ingot.data.text.spans import SEED
-        from ingot.data.text.words import words_of
-
         words = words_of(texts, self.words)
         lines = lines_of(texts, "splitlines")
         hashes, ellipses, plain, characters, with_letter, stop_words = np.zeros((6, len(texts)), np.int64)

@@ -13,17 +13,17 @@ datamap-rs splits paragraphs at every "\n\n": the same wherever no more than two
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
+import pyarrow
+from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
 from ingot.data.step import WORDS, PerText, Rule, Words, at_most, numbers, per
-
-if TYPE_CHECKING:
-    import pyarrow
-    from numpy.typing import NDArray
-
-    from ingot.data.text.texts import Texts
+from ingot.data.text.lines import blocks_of, lines_of, paragraphs_of
+from ingot.data.text.repeats import ngram_characters, seen_before
+from ingot.data.text.texts import Texts
+from ingot.data.text.words import words_of
 
 
 class GopherRepetitionStep(PerText):
@@ -89,10 +89,6 @@ class GopherRepetitionStep(PerText):
         )
 
     def measure(self, texts: Texts) -> dict[str, Any]:
-
-        from ingot.data.text.lines import blocks_of, lines_of, paragraphs_of
-        from ingot.data.text.repeats import ngram_characters, seen_before
-        from ingot.data.text.words import words_of
 
         union = self.counting == "datamap"
         lines = lines_of(texts)

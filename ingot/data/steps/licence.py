@@ -10,16 +10,14 @@ still be under the licence of its repository, and a quotation of a licence is ta
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
+import numpy as np
+import pyarrow
 from pydantic import Field, model_validator
 
 from ingot.data.step import PerText, Rule
-
-if TYPE_CHECKING:
-    import pyarrow
-
-    from ingot.data.text.texts import Texts
+from ingot.data.text.texts import Texts
 
 PERMISSIVE = (
     *("0BSD", "Apache-2.0", "Artistic-2.0", "BSD-1-Clause", "BSD-2-Clause", "BSD-3-Clause", "BSL-1.0", "CC-BY-4.0"),
@@ -176,8 +174,6 @@ class LicenceStep(PerText):
         return frozenset(self.allowed) | frozenset(PERMISSIVE if self.permissive else ())
 
     def measure(self, texts: Texts) -> dict[str, Any]:
-        import pyarrow
-
         found: list[str | None] = []
         for start, end in zip(texts.offsets[:-1], texts.offsets[1:], strict=True):
             head = texts.data[start : min(end, start + self.head_bytes)].tobytes()
@@ -185,8 +181,6 @@ class LicenceStep(PerText):
         return {"licence": pyarrow.array(found, pyarrow.string())}
 
     def decide(self, columns: pyarrow.Table) -> list[Rule]:
-        import numpy as np
-
         accepted = self.accepted()
         if not accepted:
             return []

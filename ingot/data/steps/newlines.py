@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import numpy as np
 from pydantic import Field
 
+from ingot.data.rules.kernels import shorten
 from ingot.data.step import PerText
-
-if TYPE_CHECKING:
-    from ingot.data.text.texts import Texts
+from ingot.data.text.texts import Texts
 
 
 class NewlinesStep(PerText):
@@ -23,11 +23,6 @@ class NewlinesStep(PerText):
         return ("text", "_removed_newlines")
 
     def measure(self, texts: Texts) -> dict[str, Any]:
-        import numpy as np
-
-        from ingot.data.rules.kernels import shorten
-        from ingot.data.text.texts import Texts
-
         result, offsets = np.empty(texts.bytes, np.uint8), np.zeros(len(texts) + 1, np.int64)
         size = shorten(texts.data, texts.offsets, self.max_consecutive, result, offsets)
         removed = np.diff(texts.offsets) - np.diff(offsets)

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import unicodedata
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
+import numpy as np
+import pyarrow
+import pyarrow.compute as compute
 from pydantic import Field
 
 from ingot.data.step import PerDocument
-
-if TYPE_CHECKING:
-    import pyarrow
+from ingot.data.text.texts import rewritten
 
 
 class NormaliseStep(PerDocument):
@@ -28,11 +29,6 @@ class NormaliseStep(PerDocument):
         return ("text",)
 
     def annotate(self, documents: pyarrow.Table) -> dict[str, pyarrow.Array]:
-        import numpy as np
-        import pyarrow.compute as compute
-
-        from ingot.data.text.texts import rewritten
-
         form = self.form
         text = documents.column("text")
         suspects = np.flatnonzero(

@@ -11,20 +11,18 @@ import ipaddress
 import re
 import string
 from collections import defaultdict
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import numpy as np
+import pyarrow
+from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
 from ingot.data.step import PerText
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    import numpy as np
-    from numpy.typing import NDArray
-
-    from ingot.data.text.texts import Texts
+from ingot.data.text.runs import digit_at, positions_of, runs
+from ingot.data.text.texts import Texts
 
 ATOM = r"[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+"
 LABEL = r"[A-Za-z0-9](?:[A-Za-z0-9-]*[A-Za-z0-9])?"
@@ -116,11 +114,6 @@ class PiiStep(PerText):
         return ("text", "_pii_emails", "_pii_ips", "_pii_phones", "_pii_spans")
 
     def measure(self, texts: Texts) -> dict[str, Any]:
-        import numpy as np
-        import pyarrow
-
-        from ingot.data.text.texts import Texts
-
         matches = self._matches(texts)
         counts = {kind: np.zeros(len(texts), np.int64) for kind in ("email", "ip", "phone")}
         spans: list[list[int] | None] = [None] * len(texts)
@@ -169,10 +162,6 @@ class PiiStep(PerText):
 
     def _candidates(self, texts: Texts) -> Iterator[tuple[str, re.Pattern[str], NDArray[np.int64]]]:
         """For each kind that is wanted: its expression and the runs that can hold a match."""
-        import numpy as np
-
-        from ingot.data.text.runs import digit_at, positions_of, runs
-
         digits = string.digits.encode()
         if self.emails:
             allowed = ALPHANUMERIC + b"!#$%&'*+/=?^_`{|}~-.@[]:"

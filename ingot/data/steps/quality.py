@@ -18,40 +18,42 @@ across kinds.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+import numpy as np
+import pyarrow
+import pyarrow.compute
+from numpy.typing import NDArray
 from pydantic import Field
 
 from ingot.data.step import PerDocument, Rule, at_least, numbers
+from ingot.data.text.profile import (
+    CHARACTERS,
+    ENDED,
+    EXPLAINED,
+    FUNCTION_WORDS,
+    LETTERS,
+    LINES,
+    SHORT,
+    VISIBLE,
+    WORDS,
+    profile,
+)
+from ingot.data.text.texts import Texts
 
-if TYPE_CHECKING:
-    import numpy as np
-    import pyarrow
-    from numpy.typing import NDArray
-
-    Numbers = NDArray[np.float64]
+Numbers = NDArray[np.float64]
 
 
 def ramp(value: Numbers, low: float, high: float) -> Numbers:
     """0 up to `low`, 1 from `high`, straight between."""
-    import numpy as np
-
     return np.clip((value - low) / (high - low), 0.0, 1.0)
 
 
 def share(part: Numbers, whole: Numbers) -> Numbers:
     """`part / whole`, 0 where there is nothing."""
-    import numpy as np
-
     return np.asarray(part / np.maximum(whole, 1))
 
 
 def prose_quality(counts: NDArray[np.int64]) -> Numbers:
     """The score of prose, from the counts of profile.py."""
-    import numpy as np
-
-    from ingot.data.text.profile import ENDED, FUNCTION_WORDS, LETTERS, LINES, VISIBLE, WORDS
-
     columns = counts.astype(np.float64).T
     words = np.maximum(columns[WORDS], 1)
     parts = (
@@ -65,10 +67,6 @@ def prose_quality(counts: NDArray[np.int64]) -> Numbers:
 
 def code_quality(counts: NDArray[np.int64]) -> Numbers:
     """The score of code, from the counts of profile.py."""
-    import numpy as np
-
-    from ingot.data.text.profile import CHARACTERS, EXPLAINED, LETTERS, LINES, SHORT, VISIBLE
-
     columns = counts.astype(np.float64).T
     parts = (
         ramp(share(columns[EXPLAINED], columns[CHARACTERS]), 0, 0.25),
@@ -94,13 +92,6 @@ class QualityStep(PerDocument):
         return ("quality",)
 
     def annotate(self, documents: pyarrow.Table) -> dict[str, pyarrow.Array]:
-        import numpy as np
-        import pyarrow
-        import pyarrow.compute
-
-        from ingot.data.text.profile import profile
-        from ingot.data.text.texts import Texts
-
         counts = profile(Texts.of(documents.column("text")))
         is_code = pyarrow.compute.equal(documents.column("kind"), "code").fill_null(False).to_numpy()
         return {"quality": pyarrow.array(np.where(is_code, code_quality(counts), prose_quality(counts)))}

@@ -10,16 +10,16 @@ row exactly if (r - 1) · k words one after the other equal the word k words bef
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
+import numpy as np
+import pyarrow
 from pydantic import Field
 
+from ingot.data.rules.kernels import repetitions
 from ingot.data.step import WORDS, PerText, Rule, Words, numbers
-
-if TYPE_CHECKING:
-    import pyarrow
-
-    from ingot.data.text.texts import Texts
+from ingot.data.text.texts import Texts
+from ingot.data.text.words import words_of
 
 
 class RepeatedNgramsStep(PerText):
@@ -38,11 +38,6 @@ class RepeatedNgramsStep(PerText):
         return ("_repetitions",)
 
     def measure(self, texts: Texts) -> dict[str, Any]:
-        import numpy as np
-
-        from ingot.data.rules.kernels import repetitions
-        from ingot.data.text.words import words_of
-
         words = words_of(texts, self.words)
         result = np.zeros(len(texts), np.int64)
         repetitions(words, self.longest_ngram, result)

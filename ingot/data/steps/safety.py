@@ -11,19 +11,23 @@ from __future__ import annotations
 
 import re
 from functools import cached_property
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
+import numpy as np
+import pyarrow
+import pyarrow.compute
+from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
+from ingot.data.classify.terms import MAX_WORDS, count_terms, term_hashes
+from ingot.data.read.streams import read_list
 from ingot.data.step import PerDocument, Rule, at_most, numbers
+from ingot.data.steps.classify import label_number
 from ingot.data.steps.classify.config import fingerprint_of, model_fingerprints
+from ingot.data.steps.classify.store import load_model
+from ingot.data.text.texts import Texts
 from ingot.workspace.config import Config
 from ingot.workspace.errors import DataError
-
-if TYPE_CHECKING:
-    import numpy as np
-    import pyarrow
-    from numpy.typing import NDArray
 
 
 class TermList(Config):
@@ -43,11 +47,6 @@ class TermList(Config):
 
 def hashes_of(entry: TermList) -> NDArray[np.uint64]:
     """The hashes of a list's terms."""
-    import numpy as np
-
-    from ingot.data.classify.terms import MAX_WORDS, term_hashes
-    from ingot.data.read.streams import read_list
-
     entries = read_list(entry.file)
     if entry.form == "hashed":
         for number, line in enumerate(entries, start=1):
@@ -64,12 +63,6 @@ def hashes_of(entry: TermList) -> NDArray[np.uint64]:
 
 def count_regex(texts: pyarrow.ChunkedArray, entry: TermList) -> NDArray[np.int64]:
     """Matches of any expression of a list; RE2, so that no expression can run away."""
-    import numpy as np
-    import pyarrow
-    import pyarrow.compute
-
-    from ingot.data.read.streams import read_list
-
     pattern = "(?i)(?:" + "|".join(f"(?:{line})" for line in read_list(entry.file)) + ")"
     try:
         return np.asarray(pyarrow.compute.count_substring_regex(texts, pattern=pattern).to_numpy(), np.int64)
@@ -124,23 +117,12 @@ class SafetyStep(PerDocument):
     @cached_property
     def longest(self) -> int:
         """Words of the longest term; of hashed ones it is not known."""
-        from ingot.data.classify.terms import MAX_WORDS
-        from ingot.data.read.streams import read_list
-
         if any(entry.form == "hashed" for entry in self.lists):
             return MAX_WORDS
         plain = [entry for entry in self.lists if entry.form == "terms"]
         return max((len(re.findall(r"\w+", line)) for entry in plain for line in read_list(entry.file)), default=1)
 
     def annotate(self, documents: pyarrow.Table) -> dict[str, pyarrow.Array]:
-        import numpy as np
-        import pyarrow
-
-        from ingot.data.classify.terms import count_terms
-        from ingot.data.steps.classify import label_number
-        from ingot.data.steps.classify.store import load_model
-        from ingot.data.text.texts import Texts
-
         texts = documents.column("text").fill_null("")
         terms = iter(count_terms(texts, self.hashes, self.longest).T)
         total = np.zeros(len(documents))

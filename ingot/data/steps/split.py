@@ -16,16 +16,13 @@ goes on behind each match as if a text began there, so a match takes the rest of
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+import numpy as np
+import pyarrow
+import pyarrow.compute
+from numpy.typing import NDArray
 from pydantic import Field
 
 from ingot.data.step import PerDocument
-
-if TYPE_CHECKING:
-    import numpy as np
-    import pyarrow
-    from numpy.typing import NDArray
 
 # RE2's own \s and \w are ASCII only; these are Python's, without the newline.
 BLANKS = r"\t\v\f\r \x1c-\x1f\x{85}\x{a0}\x{1680}\x{2000}-\x{200a}\x{2028}\x{2029}\x{202f}\x{205f}\x{3000}"
@@ -59,9 +56,6 @@ FILLED_LINES = rf"{FILLED}.*"
 
 def code_line_shares(texts: pyarrow.Array | pyarrow.ChunkedArray) -> NDArray[np.float64]:
     """By text, the share of the non-empty lines that look like code."""
-    import numpy as np
-    import pyarrow.compute
-
     code = pyarrow.compute.count_substring_regex(texts, pattern=CODE_LINES).to_numpy()
     filled = pyarrow.compute.count_substring_regex(texts, pattern=FILLED_LINES).to_numpy()
     return np.asarray(code / np.maximum(filled, 1), np.float64)
@@ -86,9 +80,6 @@ class SplitStep(PerDocument):
         return ("kind",)
 
     def annotate(self, documents: pyarrow.Table) -> dict[str, pyarrow.Array]:
-        import numpy as np
-        import pyarrow
-
         known = documents.column("kind").to_pylist()
         unknown = np.array([not kind for kind in known], bool)
         shares = code_line_shares(documents.column("text").filter(pyarrow.array(unknown)).fill_null(""))

@@ -14,16 +14,16 @@ from __future__ import annotations
 import re
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 from urllib.parse import urlsplit
 
+import numpy as np
+import pyarrow
 from pydantic import Field, model_validator
 
+from ingot.data.read.streams import read_list
 from ingot.data.step import PerDocument, Rule, numbers
 from ingot.workspace.files import fingerprint
-
-if TYPE_CHECKING:
-    import pyarrow
 
 NOT_ALPHANUMERIC = re.compile(r"[^a-z0-9]+")
 
@@ -76,8 +76,6 @@ class UrlFilterStep(PerDocument):
 
     @cached_property
     def _lists(self) -> dict[str, set[str]]:
-        from ingot.data.read.streams import read_list
-
         names = ("domains", "urls", "banned_words", "soft_banned_words", "banned_parts")
         lists = {name: {entry.lower() for path in getattr(self, name) for entry in read_list(path)} for name in names}
         lists["banned_parts"] = {NOT_ALPHANUMERIC.sub("", part) for part in lists["banned_parts"]} - {""}
@@ -100,8 +98,6 @@ class UrlFilterStep(PerDocument):
         return (f"part {min(parts)}" if parts else None), len(words & lists["soft_banned_words"])
 
     def annotate(self, documents: pyarrow.Table) -> dict[str, pyarrow.Array]:
-        import pyarrow
-
         found = [self._match(url or "") for url in documents.column(self.url).to_pylist()]
         return {
             "_url_match": pyarrow.array([match for match, _ in found], pyarrow.string()),
@@ -109,8 +105,6 @@ class UrlFilterStep(PerDocument):
         }
 
     def decide(self, columns: pyarrow.Table) -> list[Rule]:
-        import numpy as np
-
         matches = columns.column("_url_match").to_pylist()
         soft, limit = numbers(columns, "_url_soft_words"), self.min_soft_words
         return [

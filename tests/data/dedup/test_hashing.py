@@ -8,8 +8,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ingot.data.dedup.exact import hash_texts
 from ingot.data.native import hash_span
+from ingot.data.steps.exact_dedup.documents import hash_texts
 from ingot.data.text.hashing import SEED_HIGH, SEED_LOW, first_equal, hash_spans
 from ingot.data.text.texts import Texts
 

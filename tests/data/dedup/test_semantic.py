@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ingot.data.dedup.semantic import centroids_of, nearest, of_model, remove_later, unit
 from ingot.data.steps.semantic_dedup import SemanticDedupStep
+from ingot.data.steps.semantic_dedup.tasks import centroids_of, nearest, of_model, remove_later, unit
 from ingot.workspace.errors import DataError
 from tests.data.dedup.shards import run
 
@@ -55,7 +55,7 @@ def test_families_shrink_to_their_longest(cuts: tuple[int, ...]) -> None:
 
 @pytest.mark.parametrize("minimum", [0.2, 0.5, 0.9])
 def test_removal_in_blocks_is_the_removal_one_by_one(minimum: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ingot.data.dedup.semantic.BLOCK_ROWS", 7)
+    monkeypatch.setattr("ingot.data.steps.semantic_dedup.tasks.BLOCK_ROWS", 7)
     vectors = unit(np.random.default_rng(4).normal(size=(60, 4)).astype(np.float32))
     reason, similarity = remove_later(vectors, minimum)
     exact = vectors.astype(np.float64)

@@ -6,16 +6,15 @@ of many classes (`label_column: topic`).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+import numpy as np
+import pyarrow
 from pydantic import Field, model_validator
 
 from ingot.data.step import PerDocument, Rule, at_least, numbers
 from ingot.data.steps.classify.config import model_fingerprints
+from ingot.data.steps.classify.store import load_model
+from ingot.data.text.texts import Texts
 from ingot.workspace.errors import RecipeError
-
-if TYPE_CHECKING:
-    import pyarrow
 
 
 def label_number(labels: tuple[str, ...], label: str, place: str) -> int:
@@ -58,12 +57,6 @@ class ClassifyStep(PerDocument):
         return model_fingerprints(self.model, self.step)
 
     def annotate(self, documents: pyarrow.Table) -> dict[str, pyarrow.Array]:
-        import numpy as np
-        import pyarrow
-
-        from ingot.data.steps.classify.store import load_model
-        from ingot.data.text.texts import Texts
-
         model = load_model(self.model)
         scores = model.score(Texts.of(documents.column("text")))
         best = scores.argmax(axis=1)
@@ -78,8 +71,6 @@ class ClassifyStep(PerDocument):
         return columns
 
     def decide(self, columns: pyarrow.Table) -> list[Rule]:
-        import numpy as np
-
         found = []
         if self.keep:
             labels = columns.column(self.label_column).to_pylist()

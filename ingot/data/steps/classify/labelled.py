@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet
+
 from ingot.data.read.delimited import table_form, table_rows
 from ingot.data.read.problem import Unreadable
 from ingot.data.read.streams import whole_lines
@@ -20,8 +22,6 @@ def rows_of(path: Path) -> Iterator[tuple[int, dict[str, Any] | str]]:
     if not path.is_file():
         raise DataError("no such file", place=str(path), fix="check the path")
     if path.suffix == ".parquet":
-        import pyarrow.parquet
-
         number = 0
         for batch in pyarrow.parquet.ParquetFile(path).iter_batches():
             for row in batch.to_pylist():

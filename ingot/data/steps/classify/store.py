@@ -27,6 +27,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from safetensors.numpy import load_file, save
 
 from ingot.data.steps.classify.features import LABEL_PREFIX
 from ingot.data.steps.classify.linear import LinearModel, Loss
@@ -200,8 +201,6 @@ SIZES = ("word_ngrams", "min_characters", "max_characters", "buckets")
 
 def save_model(folder: Path, model: LinearModel, about: dict[str, Any]) -> None:
     """Write a model; the folder appears whole or not at all."""
-    from safetensors.numpy import save
-
     assert model.bucket_rows is not None
     buckets = np.flatnonzero(model.bucket_rows >= 0)
     with atomic_folder(folder) as temporary:
@@ -228,8 +227,6 @@ def load_model(name: str) -> LinearModel:
         raise ArtifactError(
             "no classifier here", place=name, fix="give a folder of `ingot classifier train` or a fastText .bin or .ftz"
         )
-    from safetensors.numpy import load_file
-
     about = read_json(path / DESCRIPTION)
     if about.get("format") != FORMAT:
         raise ArtifactError(f"unknown format {about.get('format')!r}", place=name, fix="train the classifier again")

@@ -12,8 +12,11 @@ Where nothing answers, the column is null.
 from __future__ import annotations
 
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING
 
+import numpy as np
+import pyarrow
+import pyarrow.compute
+from numpy.typing import NDArray
 from pydantic import Field
 
 from ingot.data.step import PerDocument, Rule
@@ -29,12 +32,7 @@ from ingot.data.steps.code_language.languages import (
     WEAK,
     WEAK_SHARE,
 )
-
-if TYPE_CHECKING:
-    import numpy as np
-    import pyarrow
-    from numpy.typing import NDArray
-
+from ingot.data.text.texts import Texts
 
 HEAD = 8_000
 LEAST_SIGNS = 2
@@ -48,10 +46,6 @@ LONGEST_SHEBANG = 200  # characters: some expressions take the square of what th
 
 def sign_counts(heads: list[str]) -> NDArray[np.int64]:
     """By text and language, how many lines have a sign of the language."""
-    import numpy as np
-    import pyarrow
-    import pyarrow.compute
-
     column = pyarrow.array(heads, pyarrow.large_string())
     counts = [pyarrow.compute.count_substring_regex(column, pattern=SIGNS[name]).to_numpy() for name in LANGUAGES]
     found = np.stack(counts, axis=1).astype(np.int64)
@@ -139,10 +133,6 @@ class CodeLanguageStep(PerDocument):
         return ("code_language", "code_language_by")
 
     def annotate(self, documents: pyarrow.Table) -> dict[str, pyarrow.Array]:
-        import pyarrow
-
-        from ingot.data.text.texts import Texts
-
         texts = Texts.of(documents.column("text"))
         heads = [
             texts.data[start : min(end, start + HEAD)].tobytes().decode("utf-8", "ignore")
@@ -155,8 +145,6 @@ class CodeLanguageStep(PerDocument):
         }
 
     def decide(self, columns: pyarrow.Table) -> list[Rule]:
-        import numpy as np
-
         if not self.keep:
             return []
         languages = columns.column("code_language").to_pylist()

@@ -14,9 +14,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, cast
 
 import numpy as np
+import pyarrow
 from numpy.typing import NDArray
 
 from ingot.data.engine.exchange import (
@@ -33,13 +34,11 @@ from ingot.data.engine.exchange import (
 from ingot.data.engine.shard import COLUMNS, Shard, write_columns
 from ingot.data.engine.work import Work
 from ingot.data.native import Bytes, Offsets, load_8, loop
+from ingot.data.outside import read_step
 from ingot.data.step import Rule, numbers
-from ingot.data.steps.exact_dedup import ExactDedupStep
+from ingot.data.steps.exact_dedup.options import ExactDedupOptions
 from ingot.data.text.hashing import first_equal, hash_spans
 from ingot.data.text.texts import Texts
-
-if TYPE_CHECKING:
-    import pyarrow
 
 LOCATED = [
     ("location", "<i8"),
@@ -55,7 +54,7 @@ NEWLINES = np.uint64(10) * ONES
 BLANK = np.uint8(32)  # no larger byte is white space in ASCII
 
 
-def annotate(step: ExactDedupStep, shards: Sequence[Shard], work: Work) -> list[Path]:
+def annotate(step: ExactDedupOptions, shards: Sequence[Shard], work: Work) -> list[Path]:
     """For each shard a file with the columns."""
     # A record is as large as a line of 32 bytes, and shorter lines are left alone by default.
     count = partitions_for(sum(shard.bytes for shard in shards))
@@ -66,7 +65,7 @@ def annotate(step: ExactDedupStep, shards: Sequence[Shard], work: Work) -> list[
     return [done.file(COLUMNS) for done in work.run("exact_cuts", cut_repeats, outputs)]
 
 
-def decide(step: ExactDedupStep, columns: pyarrow.Table) -> list[Rule]:
+def decide(step: ExactDedupOptions, columns: pyarrow.Table) -> list[Rule]:
     """A document that loses too much goes whole."""
     share = numbers(columns, "repeated_share")
     broken = (share > step.max_removed) | (share >= 1)
@@ -204,7 +203,7 @@ def units_of(texts: Texts, *, paragraphs: bool, minimum: int) -> tuple[Offsets, 
 
 def hash_units(folder: Path, shard: Shard, options: dict[str, Any]) -> dict[str, Any]:
     """Hash the units of a shard; the first of each kind goes into the exchange, the others are repeats already."""
-    config = ExactDedupStep.model_validate(options["config"])
+    config = cast(ExactDedupOptions, read_step(options["config"]))
     texts = Texts.of(shard.read(["text"]).column("text"))
     rows, starts, stops, firsts, lasts = units_of(
         texts, paragraphs=config.scope == "paragraph", minimum=config.min_bytes
@@ -240,8 +239,6 @@ def find_repeats(folder: Path, part: Partition, options: None) -> dict[str, Any]
 
 def cut_repeats(folder: Path, output: ShardPartition, options: None) -> dict[str, Any]:
     """The texts of a shard without repeated units."""
-    import pyarrow
-
     shard = output.shard
     repeats = np.concatenate([np.load(output.part.also[0]), output.part.read(REPEAT)])
     order = np.argsort(

@@ -14,22 +14,22 @@ import html
 import re
 import signal
 import threading
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
+import numpy as np
+import pyarrow
+import pyarrow.compute as compute
 from pydantic import Field, model_validator
 
 from ingot.data.step import PerDocument, Rule
+from ingot.data.steps.extract_html.content import Page, TooMuch
+from ingot.data.steps.extract_html.nesting import depth_of
+from ingot.data.text.texts import Texts
 from ingot.workspace.errors import IngotError
 from ingot.workspace.packages import install_extra
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-
-    import pyarrow
-
-    from ingot.data.text.texts import Texts
 
 HTML_TYPES = ["text/html", "application/xhtml+xml"]
 
@@ -154,10 +154,6 @@ class ExtractHtmlStep(PerDocument):
         return []
 
     def annotate(self, documents: pyarrow.Table) -> dict[str, pyarrow.Array]:
-        import pyarrow
-
-        from ingot.data.text.texts import Texts
-
         pages = [self.extract(text) for text in raw_texts(Texts.of(documents.column("text")))]
         return {
             "text": pyarrow.array([page.text for page in pages], pyarrow.large_string()),
@@ -166,8 +162,6 @@ class ExtractHtmlStep(PerDocument):
         }
 
     def decide(self, columns: pyarrow.Table) -> list[Rule]:
-        import pyarrow.compute as compute
-
         sizes = compute.binary_length(columns.column("text")).to_numpy()
         return [Rule("no content", sizes == 0, limit="in the page")]
 
@@ -182,11 +176,6 @@ class ExtractHtmlStep(PerDocument):
         return found._replace(otherwise="; ".join(filter(None, (cut, found.otherwise))))
 
     def _extract(self, raw: bytes) -> Extracted:
-        import numpy as np
-
-        from ingot.data.steps.extract_html.content import Page, TooMuch
-        from ingot.data.steps.extract_html.nesting import depth_of
-
         page = raw.decode("utf-8", "ignore")  # a cut may fall into a character
         if depth_of(np.frombuffer(raw, np.uint8)) > self.max_depth:
             return Extracted(bare_text(page), "", f"nested more than {self.max_depth} deep, only its tags taken out")

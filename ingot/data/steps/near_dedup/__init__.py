@@ -10,22 +10,22 @@ memory except the union-find, which holds two numbers for each document that met
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
 
-from pydantic import Field, model_validator
+import numpy as np
+import pyarrow
 
-from ingot.data.keep import KeepConfig
+from ingot.data.clusters import write_member_columns
+from ingot.data.engine.exchange import partitions, partitions_for, shard_partitions
+from ingot.data.engine.shard import COLUMNS, Shard
+from ingot.data.engine.work import Work
+from ingot.data.keep import KeepConfig as KeepConfig
 from ingot.data.step import Report, Rule, numbers
-from ingot.workspace.files import fingerprint
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
-    import pyarrow
-
-    from ingot.data.engine.shard import Shard
-    from ingot.data.engine.work import Work
+from ingot.data.steps.near_dedup.bands import BAND, find_components, link_buckets, write_band_keys
+from ingot.data.steps.near_dedup.options import NearDedupOptions
+from ingot.data.steps.near_dedup.verify import SETS, verify_batch, write_sets
+from ingot.workspace.files import fingerprint as fingerprint
 
 NAMES = {
     "cluster": "duplicate_cluster",
@@ -36,7 +36,7 @@ NAMES = {
 BINS = 50  # of the histogram of similarities between 0 and 1
 
 
-class NearDedupStep(KeepConfig):
+class NearDedupStep(NearDedupOptions):
     """Remove near duplicates: MinHash with banded locality-sensitive hashing, then verified (FineWeb: 14 x 8).
 
     Two documents whose sets of shingles have the Jaccard similarity s meet in at least one band with probability
@@ -48,78 +48,7 @@ class NearDedupStep(KeepConfig):
 
     rate = 42
 
-    bands: int = Field(default=14, ge=1, le=256, description="number of bands; more find more pairs")
-    rows: int = Field(
-        default=8, ge=1, le=64, description="hashes in a band; more make a chance match of unlike documents rarer"
-    )
-    shingles: Literal["words", "tokens", "characters"] = Field(
-        default="words",
-        description="what the sets are made of. `words`: lower case, without punctuation and diacritics, numbers as 0 "
-        "(a character of a script without spaces is a word); `characters`: of the same normalised text; `tokens` of "
-        "`tokenizer`",
-    )
-    shingle_size: int | None = Field(
-        default=None,
-        ge=1,
-        le=100,
-        description="how many in a row make a shingle; null: 5 words (FineWeb), 5 tokens (Olmo 3), 24 characters (NeMo "
-        "Curator). A shorter document is one shingle",
-    )
-    tokenizer: Path | None = Field(default=None, description="tokenizer.json for `shingles: tokens`")
-    min_jaccard: float | None = Field(
-        default=0.7,
-        ge=0,
-        le=1,
-        description="true similarity of the shingle sets that makes a pair; null: not verified, documents that meet are joined",
-    )
-    text_cap: int | None = Field(
-        default=None,
-        ge=1,
-        description="bytes of a document that are looked at, from its beginning; null: all. Very long documents have "
-        "so many shingles that they resemble one another",
-    )
-
-    @model_validator(mode="after")
-    def _tokenizer_is_named(self) -> NearDedupStep:
-        if (self.shingles == "tokens") != (self.tokenizer is not None):
-            raise ValueError("`shingles: tokens` and `tokenizer` go together: give both or neither")
-        return self
-
-    @property
-    def size(self) -> int:
-        """Elements in a shingle."""
-        return self.shingle_size or (24 if self.shingles == "characters" else 5)
-
-    def probability(self, similarity: float) -> float:
-        """The chance that a pair of this Jaccard similarity meets: the S-curve of the banding."""
-        return float(1 - (1 - similarity**self.rows) ** self.bands)
-
-    def knee(self) -> float:
-        """(1/bands)^(1/rows), where the S-curve is steepest (about); the usual name for `the threshold`."""
-        return float((1 / self.bands) ** (1 / self.rows))
-
-    def writes(self) -> tuple[str, ...]:
-        return ("duplicate_cluster", "duplicate_count", "duplicate_similarity", "_duplicate_location")
-
-    def outside(self) -> dict[str, str]:
-        return {str(self.tokenizer): fingerprint(self.tokenizer)} if self.tokenizer else {}
-
-    def say(self) -> list[str]:
-        verified = "not verified" if self.min_jaccard is None else f"verified at Jaccard {self.min_jaccard:g}"
-        curve = ", ".join(f"{s:.1f}: {100 * self.probability(s):.2f} %" for s in (0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9))
-        return [
-            f"{self.bands} bands x {self.rows} rows, shingles of {self.size} {self.shingles}, knee at Jaccard "
-            f"{self.knee():.2f}, {verified}",
-            f"share of pairs that meet, by similarity: {curve}",
-        ]
-
     def annotate(self, shards: Sequence[Shard], work: Work) -> list[Path]:
-        from ingot.data.clusters import write_member_columns
-        from ingot.data.engine.exchange import partitions, partitions_for, shard_partitions
-        from ingot.data.engine.shard import COLUMNS
-        from ingot.data.steps.near_dedup.bands import BAND, find_components, link_buckets, write_band_keys
-        from ingot.data.steps.near_dedup.verify import SETS, verify_batch, write_sets
-
         count = partitions_for(sum(shard.rows for shard in shards) * self.bands * BAND.itemsize)
         config = self.task_options()
 
@@ -146,8 +75,6 @@ class NearDedupStep(KeepConfig):
 
     def report(self, tables: Iterable[pyarrow.Table]) -> Report:
         """The S-curve's numbers, and how alike the removed are to what stayed: counts in `BINS` equal parts of 0 to 1."""
-        import numpy as np
-
         counts = np.zeros(BINS, np.int64)
         for table in tables:
             found = numbers(table, "duplicate_similarity")

@@ -13,7 +13,7 @@ Invariant: two documents are in one component exactly when a chain of shared ban
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,8 +22,9 @@ from ingot.data.clusters import components
 from ingot.data.engine.exchange import RECORDS, Partition, partition_by_hash, read_partition, write_partitioned
 from ingot.data.engine.shard import Shard
 from ingot.data.native import Offsets
-from ingot.data.steps.near_dedup import NearDedupStep
+from ingot.data.outside import read_step
 from ingot.data.steps.near_dedup.minhash import band_keys, blocks, shingles_of, signatures_of
+from ingot.data.steps.near_dedup.options import NearDedupOptions
 from ingot.data.text.hashing import first_equal
 from ingot.data.text.texts import Texts
 
@@ -36,7 +37,7 @@ BATCH_DOCUMENTS = 2_000  # candidates of one task of verification, unless a comp
 
 def write_band_keys(folder: Path, shard: Shard, options: dict[str, Any]) -> dict[str, Any]:
     """The band keys of a shard's documents; a document without shingles has none."""
-    config = NearDedupStep.model_validate(options["config"])
+    config = cast(NearDedupOptions, read_step(options["config"]))
     texts, locations = Texts.of(shard.read(["text"]).column("text")), shard.locations()
     found = [np.zeros(0, BAND)]
     for first, last in blocks(texts):

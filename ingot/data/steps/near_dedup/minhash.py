@@ -36,19 +36,16 @@ from collections.abc import Iterator
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
+from tokenizers import Tokenizer
 
 from ingot.data.native import Bytes, Hashes, Offsets, Words, finish, join, kernel
-from ingot.data.steps.near_dedup import NearDedupStep
+from ingot.data.steps.near_dedup.options import NearDedupOptions
 from ingot.data.text.characters import code_point, width
 from ingot.data.text.normalise import normalise
 from ingot.data.text.texts import Texts
 from ingot.workspace.errors import DataError
-
-if TYPE_CHECKING:
-    from tokenizers import Tokenizer
 
 BLANK = np.uint8(0x20)
 MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
@@ -164,7 +161,7 @@ def capped(texts: Texts, cap: int) -> Texts:
     return Texts(np.concatenate(parts) if parts else texts.data, offsets)
 
 
-def shingles_of(texts: Texts, step: NearDedupStep) -> tuple[Hashes, Offsets]:
+def shingles_of(texts: Texts, step: NearDedupOptions) -> tuple[Hashes, Offsets]:
     """The shingles of all texts, end to end and with repeats, and where each text begins."""
     if step.text_cap is not None:
         texts = capped(texts, step.text_cap)

@@ -17,18 +17,20 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
+import pyarrow
 from numpy.typing import NDArray
 
 from ingot.data import keep
 from ingot.data.clusters import MEMBER, choose, find, flatten, union
 from ingot.data.engine.exchange import RECORDS, Partition, ShardPartition, rows_of, write_partitioned
 from ingot.data.native import Hashes, Offsets, kernel
-from ingot.data.steps.near_dedup import NearDedupStep
+from ingot.data.outside import read_step
 from ingot.data.steps.near_dedup.bands import CANDIDATE
 from ingot.data.steps.near_dedup.minhash import band_keys, blocks, shingles_of, signatures_of, sorted_sets
+from ingot.data.steps.near_dedup.options import NearDedupOptions
 from ingot.data.text.texts import Texts
 
 VERIFIED = np.dtype([*keep.FIELDS, ("component", "<i8"), ("shard", "<i8"), ("start", "<i8"), ("count", "<i8")])
@@ -40,9 +42,7 @@ SETS = "sets.bin"
 
 def write_sets(folder: Path, output: ShardPartition, options: dict[str, Any]) -> dict[str, Any]:
     """The shingle sets of a shard's candidates, and what the keep rule needs to know about them."""
-    import pyarrow
-
-    config = NearDedupStep.model_validate(options["config"])
+    config = cast(NearDedupOptions, read_step(options["config"]))
     shard = output.shard
     candidates = output.part.read(CANDIDATE)
     records = np.zeros(len(candidates), VERIFIED)
@@ -66,7 +66,7 @@ def write_sets(folder: Path, output: ShardPartition, options: dict[str, Any]) ->
 
 def verify_batch(folder: Path, batch: Partition, options: dict[str, Any]) -> dict[str, Any]:
     """Clusters of truly alike documents; `batch.also` are the files with the shingle sets, by shard."""
-    config = NearDedupStep.model_validate(options["config"])
+    config = cast(NearDedupOptions, read_step(options["config"]))
     records = batch.read(VERIFIED)
     records = records[np.lexsort((records["location"], records["component"]))]
     if config.min_jaccard is None:
@@ -155,7 +155,7 @@ def link_all(sets: Sets, minimum: float) -> Offsets:
     return parent
 
 
-def link_giant(sets: Sets, config: NearDedupStep) -> Offsets:
+def link_giant(sets: Sets, config: NearDedupOptions) -> Offsets:
     """The cluster of each document of a giant component: neighbours in the buckets compared."""
     assert config.min_jaccard is not None
     parent = np.arange(len(sets), dtype=np.int64)

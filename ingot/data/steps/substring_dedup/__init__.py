@@ -16,21 +16,21 @@ Invariant: the result does not depend on how the documents are divided into shar
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, ClassVar
+from pathlib import Path
+from typing import Any, ClassVar
 
+import numpy as np
+import pyarrow
 from pydantic import Field
 
+from ingot.data.engine.exchange import partitions, partitions_for, shard_partitions
+from ingot.data.engine.shard import COLUMNS, Shard
+from ingot.data.engine.work import Done, Work
 from ingot.data.step import AcrossDocuments, Rule, at_least, numbers
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
-    import pyarrow
-
-    from ingot.data.engine.shard import Shard
-    from ingot.data.engine.work import Done, Work
+from ingot.data.steps.substring_dedup.groups import context_type
+from ingot.data.steps.substring_dedup.tasks import SEEN, collect, find, rewrite, select_repeated, strike
 
 
 class SubstringDedupStep(AcrossDocuments):
@@ -70,11 +70,6 @@ class SubstringDedupStep(AcrossDocuments):
         return ("text", "substring_bytes", "substring_words", "_substring_spans")
 
     def annotate(self, shards: Sequence[Shard], work: Work) -> list[Path]:
-        from ingot.data.engine.exchange import partitions, partitions_for, shard_partitions
-        from ingot.data.engine.shard import COLUMNS
-        from ingot.data.steps.substring_dedup.groups import context_type
-        from ingot.data.steps.substring_dedup.tasks import SEEN, collect, find, rewrite, select_repeated, strike
-
         length: dict[str, Any] = {"min_bytes": self.min_bytes}
 
         # One anchor for (L - k + 2) / 2 bytes, which is L / 3: the partitions hold each of them.
@@ -98,8 +93,6 @@ class SubstringDedupStep(AcrossDocuments):
         return work.run(f"substring-{name}", function, items, options, version=self.version)
 
     def decide(self, columns: pyarrow.Table) -> list[Rule]:
-        import numpy as np
-
         rule = at_least("words left after cutting repeats", numbers(columns, "substring_words"), self.min_words)
         spans: list[list[tuple[int, int]]] = [[] for _ in rule.broken]
         for row in np.flatnonzero(rule.broken).tolist():

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow
 from numpy.typing import NDArray
 
 from ingot.data.engine.exchange import RECORDS, Partition, ShardPartition, partition_by_hash, write_partitioned
@@ -93,8 +94,6 @@ def rewrite(folder: Path, item: ShardPartition, options: dict[str, Any]) -> dict
 
 def columns_of(result: Cut) -> dict[str, Any]:
     """The columns of the step. Words are counted where something was cut; elsewhere nothing is to be decided."""
-    import pyarrow
-
     count = len(result.texts)
     text = result.texts.column()
     untouched = result.bytes == 0

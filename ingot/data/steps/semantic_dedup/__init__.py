@@ -17,91 +17,38 @@ Invariant: no two documents that stay in a cluster have a cosine of `min_cosine`
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from pydantic import Field, model_validator
+import pyarrow
 
-from ingot.data.keep import KeepConfig
+from ingot.data.engine.exchange import partitions, partitions_for, shard_partitions
+from ingot.data.engine.shard import COLUMNS, Shard
+from ingot.data.engine.work import Work
+from ingot.data.keep import KeepConfig as KeepConfig
 from ingot.data.step import Rule, numbers
+from ingot.data.steps.semantic_dedup.options import SemanticDedupOptions
+from ingot.data.steps.semantic_dedup.tasks import (
+    Embedded,
+    assign,
+    compare,
+    embed_shard,
+    find_centroids,
+    record,
+    write_similarity,
+)
 from ingot.workspace.config import content_hash
-from ingot.workspace.files import fingerprint
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    import pyarrow
-
-    from ingot.data.engine.shard import Shard
-    from ingot.data.engine.work import Work
+from ingot.workspace.files import fingerprint as fingerprint
 
 
-class SemanticDedupStep(KeepConfig):
+class SemanticDedupStep(SemanticDedupOptions):
     """Remove documents that say the same in other words: SemDeDup (Abbas et al. 2023, arXiv 2303.09540).
 
     Embeddings are clustered by k-means; inside a cluster a document goes if the cosine of its embedding with a document
     that stays is at least `min_cosine`. Embeddings come from a model folder or from a column of your own.
     """
 
-    model: Path | None = Field(
-        default=None,
-        description="folder of a sentence-embedding model as transformers lays it out (config.json, model.safetensors, "
-        "tokenizer.json), such as all-MiniLM-L6-v2; tokens are averaged",
-    )
-    embedding_column: str | None = Field(
-        default=None, description="column with a list of numbers for each document, instead of `model`"
-    )
-    max_tokens: int = Field(default=256, ge=1, description="tokens of a document that the model sees")
-    min_cosine: float = Field(
-        default=0.95,
-        gt=0,
-        le=1,
-        description="cosine similarity that makes a copy; 0.95 removes little (SemDeDup: eps 0.05)",
-    )
-    clusters: int | None = Field(
-        default=None,
-        ge=1,
-        description="number of k-means clusters; null: the square root of the number of documents. Only documents of the "
-        "same cluster are compared",
-    )
-    seed: int = Field(default=0, description="seed of the first centroids")
-
-    @model_validator(mode="after")
-    def _one_origin(self) -> SemanticDedupStep:
-        if (self.model is None) == (self.embedding_column is None):
-            raise ValueError(
-                "where the embeddings come from: give `model` (a folder) or `embedding_column`, one of them"
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _model_reads(self) -> SemanticDedupStep:
-        if self.model is None:
-            self.refuse("max_tokens", because="the embeddings are those of a column, no model reads texts")
-        return self
-
-    def reads(self) -> tuple[str, ...]:
-        return tuple(dict.fromkeys((*super().reads(), *([self.embedding_column] if self.embedding_column else []))))
-
-    def writes(self) -> tuple[str, ...]:
-        return ("semantic_similarity", "_semantic_location")
-
-    def outside(self) -> dict[str, str]:
-        return {str(path): fingerprint(path) for path in sorted(self.model.glob("*.*"))} if self.model else {}
-
     def annotate(self, shards: Sequence[Shard], work: Work) -> list[Path]:
-        from ingot.data.dedup.semantic import (
-            Embedded,
-            assign,
-            compare,
-            embed_shard,
-            find_centroids,
-            record,
-            write_similarity,
-        )
-        from ingot.data.engine.exchange import partitions, partitions_for, shard_partitions
-        from ingot.data.engine.shard import COLUMNS
-
         config = self.task_options()
         embedded = work.run("semantic_embed", embed_shard, shards, config)
         width = max((task.report["width"] for task in embedded), default=1)

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
+import pyarrow
 from numpy.typing import NDArray
 
 from ingot.data.engine.exchange import RECORDS, Partition, write_partitioned
 from ingot.data.engine.shard import COLUMNS, Shard, write_columns
 from ingot.data.native import hash_each
+from ingot.data.outside import read_step
 from ingot.data.step import numbers
-from ingot.data.steps.upsample import UpsampleStep
 from ingot.data.steps.upsample.curve import Curve, solve
+from ingot.data.steps.upsample.options import UpsampleOptions
 from ingot.data.text.texts import Texts
 from ingot.workspace.config import content_hash
 from ingot.workspace.errors import DataError
@@ -32,7 +34,7 @@ class Documents:
     tokens: NDArray[np.float64]
 
     @classmethod
-    def read(cls, shard: Shard, config: UpsampleStep) -> Documents:
+    def read(cls, shard: Shard, config: UpsampleOptions) -> Documents:
         table = shard.read([name for name in dict.fromkeys(config.reads()) if name != "text" or not config.tokens])
         topics = table.column(config.topic).to_pylist() if config.topic else [WHOLE] * len(table)
         ranks = numbers(table, config.bucket or config.quality or "")
@@ -61,7 +63,7 @@ class Documents:
         return {topic: np.array(rows[topic], np.int64) for topic in sorted(rows)}
 
 
-def count(folder: Path, shard: Shard, config: UpsampleStep) -> dict[str, Any]:
+def count(folder: Path, shard: Shard, config: UpsampleOptions) -> dict[str, Any]:
     """Tokens by topic and bucket."""
     documents = Documents.read(shard, config)
     return {
@@ -81,7 +83,7 @@ def topic_number(topic: str) -> int:
 
 def send_scores(folder: Path, shard: Shard, options: dict[str, Any]) -> dict[str, Any]:
     """The score and tokens of each document, to the partition that its topic belongs to."""
-    documents = Documents.read(shard, UpsampleStep.model_validate(options["config"]))
+    documents = Documents.read(shard, cast(UpsampleOptions, read_step(options["config"])))
     by_topic = documents.by_topic()
     found = [np.zeros(0, SCORE)]
     for topic, rows in by_topic.items():
@@ -119,9 +121,7 @@ def copies_of(ids: Texts, rates: NDArray[np.float64], seed: int) -> NDArray[np.i
 
 def give_copies(folder: Path, shard: Shard, options: dict[str, Any]) -> dict[str, Any]:
     """The columns of a shard."""
-    import pyarrow
-
-    config = UpsampleStep.model_validate(options["config"])
+    config = cast(UpsampleOptions, read_step(options["config"]))
     documents = Documents.read(shard, config)
     rates = np.ones(len(documents.topics))
     for topic, rows in documents.by_topic().items():
@@ -144,7 +144,7 @@ def edges_of(tokens: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.asarray(edges / edges[-1])
 
 
-def solve_topics(tokens: dict[str, NDArray[np.float64]], config: UpsampleStep) -> dict[str, Curve]:
+def solve_topics(tokens: dict[str, NDArray[np.float64]], config: UpsampleOptions) -> dict[str, Curve]:
     """The curve of each topic that has tokens."""
     missing = sorted(set(config.targets) - {topic for topic, found in tokens.items() if found.sum() > 0})
     if missing:

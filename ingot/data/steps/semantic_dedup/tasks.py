@@ -14,21 +14,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, cast
 
 import numpy as np
+import pyarrow
 from numpy.typing import NDArray
 
 from ingot.data import keep
 from ingot.data.engine.exchange import RECORDS, Partition, ShardPartition, rows_of, write_partitioned
 from ingot.data.engine.shard import COLUMNS, Shard, write_columns
 from ingot.data.native import Offsets
-from ingot.data.steps.semantic_dedup import SemanticDedupStep
+from ingot.data.outside import read_step
+from ingot.data.steps.semantic_dedup.options import SemanticDedupOptions
 from ingot.workspace.errors import DataError
 from ingot.workspace.packages import pip_install
-
-if TYPE_CHECKING:
-    import pyarrow
 
 Vectors = NDArray[np.float32]
 
@@ -36,7 +35,7 @@ BATCH_TEXTS = 64
 CHARACTERS_A_TOKEN = 16  # more characters than this times max_tokens are not even given to the tokenizer
 
 
-def embed(documents: pyarrow.Table, config: SemanticDedupStep) -> Vectors:
+def embed(documents: pyarrow.Table, config: SemanticDedupOptions) -> Vectors:
     """An embedding for every document."""
     if config.embedding_column is not None:
         return of_column(documents, config.embedding_column)
@@ -150,7 +149,7 @@ def record(width: int) -> np.dtype[np.void]:
 
 def embed_shard(folder: Path, shard: Shard, options: dict[str, Any]) -> dict[str, Any]:
     """The embeddings of a shard."""
-    config = SemanticDedupStep.model_validate(options["config"])
+    config = cast(SemanticDedupOptions, read_step(options["config"]))
     documents = shard.read(config.reads())
     vectors = embed(documents, config)
     records = np.zeros(len(documents), record(vectors.shape[1]))
@@ -199,7 +198,7 @@ def assign(folder: Path, embedded: Embedded, options: dict[str, Any]) -> dict[st
 
 def compare(folder: Path, part: Partition, options: dict[str, Any]) -> dict[str, Any]:
     """Which document goes for which, cluster by cluster."""
-    config = SemanticDedupStep.model_validate(options["config"])
+    config = cast(SemanticDedupOptions, read_step(options["config"]))
     records = part.read(record(options["width"]))
     order = keep.best_first(records)
     records = records[order[np.argsort(records["cluster"][order], kind="stable")]]
@@ -241,8 +240,6 @@ def remove_later(vectors: Vectors, minimum: float) -> tuple[Offsets, Vectors]:
 
 def write_similarity(folder: Path, output: ShardPartition, options: None) -> dict[str, Any]:
     """The columns of a shard."""
-    import pyarrow
-
     found = output.part.read(FOUND)
     rows, total = rows_of(found["location"], output.shard), len(output.shard.rows_alive())
     leader, similarity = np.full(total, -1, np.int64), np.zeros(total, np.float32)

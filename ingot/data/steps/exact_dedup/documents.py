@@ -11,9 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, cast
 
 import numpy as np
+import pyarrow
 
 from ingot.data import keep
 from ingot.data.clusters import choose, write_member_columns
@@ -29,19 +30,17 @@ from ingot.data.engine.exchange import (
 from ingot.data.engine.shard import COLUMNS, Shard
 from ingot.data.engine.work import Work
 from ingot.data.native import Hashes
+from ingot.data.outside import read_step
 from ingot.data.step import Rule
-from ingot.data.steps.exact_dedup import ExactDedupStep
+from ingot.data.steps.exact_dedup.options import ExactDedupOptions
 from ingot.data.text.hashing import first_equal, hash_spans
 from ingot.data.text.texts import Texts
-
-if TYPE_CHECKING:
-    import pyarrow
 
 HASHED = np.dtype([("high", "<u8"), ("low", "<u8"), *keep.FIELDS])
 NAMES = {"cluster": "copy_cluster", "size": "copy_count", "location": "_copy_location"}
 
 
-def annotate(step: ExactDedupStep, shards: Sequence[Shard], work: Work) -> list[Path]:
+def annotate(step: ExactDedupOptions, shards: Sequence[Shard], work: Work) -> list[Path]:
     """For each shard a file with the columns."""
     count = partitions_for(sum(shard.rows for shard in shards) * HASHED.itemsize)
     options = step.task_options() | {"partitions": count}
@@ -65,7 +64,7 @@ def hash_texts(texts: Texts, *, exact: bool) -> tuple[Hashes, Hashes]:
 
 def hash_documents(folder: Path, shard: Shard, options: dict[str, Any]) -> dict[str, Any]:
     """Hash the documents of a shard."""
-    config = ExactDedupStep.model_validate(options["config"])
+    config = cast(ExactDedupOptions, read_step(options["config"]))
     documents = shard.read(config.reads())
     records = np.zeros(len(documents), HASHED)
     keep.describe(records, documents, shard.locations(), config)

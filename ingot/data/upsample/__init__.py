@@ -1,1 +1,0 @@
-"""Decides how often each document is shown: better ones more often, under a cap."""
