@@ -68,7 +68,7 @@ ROOMS: dict[str, tuple[str, str]] = {
         " tests/train/parallel/test_pack_index.py",
     ),
     "dedup": (
-        "ingot/data/dedup ingot/data/steps/exact_dedup ingot/data/steps/near_dedup ingot/data/steps/semantic_dedup.py"
+        "ingot/data/steps/exact_dedup ingot/data/steps/near_dedup ingot/data/steps/semantic_dedup"
         " ingot/data/steps/substring_dedup",
         "tests/data/dedup tests/data/dedup_substring",
     ),

@@ -15,7 +15,7 @@ import pyarrow
 import pyarrow.compute
 import pyarrow.parquet
 
-from ingot.data.annotate import matching, scatter
+from ingot.data.columns import matching, scatter
 from ingot.data.engine.shard import Shard
 from ingot.data.engine.work import Work
 from ingot.data.read.config import BASE_COLUMNS

@@ -21,7 +21,7 @@ import pyarrow
 import pyarrow.parquet
 from numpy.typing import NDArray
 
-from ingot.data.annotate import SIZES, content_name, input_key, matching, write_mask
+from ingot.data.columns import SIZES, content_name, input_key, matching, write_mask
 from ingot.data.engine.shard import Shard
 from ingot.data.engine.store import Done
 from ingot.data.engine.work import Work

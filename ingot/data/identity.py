@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pyarrow
 
-from ingot.data.annotate import content_name
+from ingot.data.columns import content_name
 from ingot.data.engine.exchange import (
     RECORDS,
     Partition,

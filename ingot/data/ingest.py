@@ -18,7 +18,7 @@ from typing import Any
 import pyarrow
 import pyarrow.compute
 
-from ingot.data.annotate import SIZES
+from ingot.data.columns import SIZES
 from ingot.data.config import CurateConfig
 from ingot.data.engine.shard import Shard, write_columns, write_ids
 from ingot.data.engine.store import Done

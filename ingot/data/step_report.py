@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow
 
-from ingot.data.annotate import input_key, matching
+from ingot.data.columns import input_key, matching
 from ingot.data.engine.shard import Shard
 from ingot.data.engine.store import Done
 from ingot.data.engine.work import Phase

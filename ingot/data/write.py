@@ -24,7 +24,7 @@ import pyarrow
 import pyarrow.compute
 import pyarrow.parquet
 
-from ingot.data.annotate import content_name, input_key
+from ingot.data.columns import content_name, input_key
 from ingot.data.engine.shard import Shard, location_of, shard_and_row
 from ingot.data.engine.store import Done
 from ingot.data.engine.work import Phase

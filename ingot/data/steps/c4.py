@@ -23,12 +23,141 @@ import numpy as np
 import pyarrow
 from pydantic import Field
 
-from ingot.data.rules.c4 import CITATIONS, CURLY_BRACKET, LOREM_IPSUM, POLICIES, c4
+from ingot.data.native import Bytes, Offsets, loop
 from ingot.data.step import PerText, Rule, at_least, numbers
 from ingot.data.text.characters import character_flags
 from ingot.data.text.lines import lines_of
-from ingot.data.text.phrases import Phrases
+from ingot.data.text.phrases import Phrases, find_phrases, stands_at
+from ingot.data.text.sentences import count_sentences
+from ingot.data.text.spans import Spans, copy_span
 from ingot.data.text.texts import Texts
+from ingot.data.text.white_space import count_words, longest_word, strip
+
+POLICIES = ["terms of use", "privacy policy", "cookie policy", "uses cookies", "use of cookies", "use cookies"]
+CITATIONS = ["[edit]", "[citation needed]"]
+LOREM_IPSUM, CURLY_BRACKET = 1, 2  # values of `banned`
+
+
+@loop
+def _citation(data: Bytes, at: int, stop: int, names: Phrases) -> int:
+    """The length of the citation that begins at `at`, or 0."""
+    end = at + 1
+    while end < stop and 0x30 <= data[end] <= 0x39:
+        end += 1
+    if end < stop and data[end] == 0x5D:
+        return end + 1 - at
+    for name in range(len(names.numbers)):
+        if stands_at(data, at, stop, names, name):
+            return names.offsets[name + 1] - names.offsets[name]
+    return 0
+
+
+@loop
+def _holds(data: Bytes, start: int, stop: int, wanted: int) -> bool:
+    """Does the byte occur?"""
+    found = False
+    for byte in data[start:stop]:  # over a slice and without stopping: many bytes are compared at a time
+        found |= byte == wanted
+    return found
+
+
+@loop
+def _copy_without_citations(
+    data: Bytes, start: int, stop: int, names: Phrases, result: Bytes, size: int
+) -> tuple[int, int]:
+    """Append the line to `result`; its new size and the number of citations."""
+    if not len(names.numbers) or not _holds(data, start, stop, 0x5B):
+        return copy_span(data, start, stop, result, size), 0
+    citations = 0
+    at = start
+    while at < stop:
+        if data[at] == 0x5B:
+            length = _citation(data, at, stop, names)
+            if length:
+                citations += 1
+                at += length
+                continue
+        result[size] = data[at]
+        size += 1
+        at += 1
+    return size, citations
+
+
+@loop
+def _ends_a_sentence(data: Bytes, start: int, stop: int) -> bool:
+    """Does the line end in one of . ? ! " ' but not in three dots?"""
+    if start == stop:
+        return False
+    last = data[stop - 1]
+    if last == 0x2E:
+        return not (stop - start >= 3 and data[stop - 2] == 0x2E and data[stop - 3] == 0x2E)
+    return last == 0x3F or last == 0x21 or last == 0x22 or last == 0x27
+
+
+@loop
+def c4(
+    data: Bytes,
+    offsets: Offsets,
+    lines: Spans,
+    table: Bytes,
+    phrases: Phrases,
+    citations: Phrases,
+    rules: tuple[bool, ...],
+    limits: tuple[int, ...],
+    result: Bytes,
+    result_offsets: Offsets,
+    banned: Offsets,
+    sentences: Offsets,
+    removed_lines: Offsets,
+    removed_citations: Offsets,
+) -> int:
+    """Rewrite every text into `result`. `rules` and `limits` in the order of C4.annotate; phrases: lorem ipsum,
+    javascript, then the policies."""
+    punctuation, lorem_ipsum, javascript, curly_brackets, policies = rules
+    min_words, max_word_length = limits
+    size = 0
+    for text in range(len(offsets) - 1):
+        begin = result_offsets[text] = size
+        for line in range(lines.offsets[text], lines.offsets[text + 1]):
+            first, last = strip(data, lines.starts[line], lines.ends[line], table)
+            if last - first > max_word_length and longest_word(data, first, last, table) > max_word_length:
+                removed_lines[text] += 1
+                continue
+            before = size
+            if size > begin:
+                result[size] = 0x0A
+                size += 1
+            start = size
+            size, cut = _copy_without_citations(data, first, last, citations, result, size)
+            keep = not (punctuation and not _ends_a_sentence(result, start, size))
+            keep = keep and count_words(data, first, last, table) >= min_words
+            if keep:
+                found = find_phrases(result, start, size, phrases)
+                if lorem_ipsum and found & np.uint64(1):
+                    banned[text] = LOREM_IPSUM
+                    break
+                if javascript and found & np.uint64(2):
+                    keep = False
+                elif curly_brackets and _holds(result, start, size, 0x7B):
+                    banned[text] = CURLY_BRACKET
+                    break
+                elif policies and found >> np.uint64(2):
+                    keep = False
+            if keep:
+                sentences[text] += count_sentences(result, start, size, table)
+                removed_citations[text] += cut
+            else:
+                size = before
+                removed_lines[text] += last > first
+        if banned[text]:  # the text stays as it was, to be looked at
+            size = copy_span(data, offsets[text], offsets[text + 1], result, begin)
+            continue
+        start, stop = strip(result, begin, size, table)
+        for at in range(stop - start):
+            result[begin + at] = result[start + at]
+        size = begin + stop - start
+    result_offsets[len(offsets) - 1] = size
+    return size
 
 
 class C4Step(PerText):

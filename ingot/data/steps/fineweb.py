@@ -16,13 +16,27 @@ import numpy as np
 import pyarrow
 from pydantic import Field
 
-from ingot.data.rules.kernels import look_at_lines
+from ingot.data.native import Bytes, Marks, loop
 from ingot.data.step import WORDS, PerText, Rule, Words, at_least, at_most, numbers, per
-from ingot.data.text.characters import character_flags
+from ingot.data.text.characters import TERMINAL, character_flags, code_point
 from ingot.data.text.lines import lines_of
 from ingot.data.text.repeats import seen_before
+from ingot.data.text.spans import Spans
 from ingot.data.text.texts import Texts
+from ingot.data.text.white_space import blank
 from ingot.data.text.words import words_of
+
+
+@loop
+def look_at_lines(data: Bytes, lines: Spans, table: Bytes, blanks: Marks, punctuated: Marks) -> None:
+    """For each line whether it is blank and whether its last character ends a sentence."""
+    for line in range(len(lines.starts)):
+        blanks[line] = blank(data, lines.starts[line], lines.ends[line], table)
+        if not blanks[line]:
+            last = lines.ends[line] - 1
+            while data[last] & 0xC0 == 0x80:
+                last -= 1
+            punctuated[line] = (table[code_point(data, last)] & TERMINAL) != 0
 
 
 class FineWebStep(PerText):

@@ -16,10 +16,35 @@ import numpy as np
 import pyarrow
 from pydantic import Field
 
-from ingot.data.rules.kernels import repetitions
+from ingot.data.native import Offsets, loop
 from ingot.data.step import WORDS, PerText, Rule, Words, numbers
+from ingot.data.text.spans import Spans
 from ingot.data.text.texts import Texts
 from ingot.data.text.words import words_of
+
+
+@loop
+def repetitions(words: Spans, longest: int, result: Offsets) -> None:
+    """The most repetitions in each text."""
+    hashes, offsets = words.hashes, words.offsets
+    for text in range(len(offsets) - 1):
+        first, last = offsets[text], offsets[text + 1]
+        best = 1 if last > first else 0
+        for size in range(1, longest + 1):
+            # Only a streak of best * size equal words or more counts, and it covers every so manieth word.
+            word = first + size + best * size - 1
+            while word < last:
+                if hashes[word] != hashes[word - size]:
+                    word += best * size
+                    continue
+                start = end = word
+                while start > first + size and hashes[start - 1] == hashes[start - 1 - size]:
+                    start -= 1
+                while end < last and hashes[end] == hashes[end - size]:
+                    end += 1
+                best = max(best, (end - start) // size + 1)
+                word = end + best * size
+        result[text] = best
 
 
 class RepeatedNgramsStep(PerText):

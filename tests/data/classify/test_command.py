@@ -12,8 +12,8 @@ import pytest
 from typer.testing import CliRunner
 
 from ingot.cli.classifier import classifier_app
-from ingot.data.classify.terms import term_hashes
 from ingot.data.steps.classify.labelled import read_labelled, read_texts
+from ingot.data.steps.safety import term_hashes
 from ingot.workspace.errors import DataError
 
 RUN = CliRunner()

@@ -10,10 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ingot.data.apply import apply, as_table
-from ingot.data.classify.terms import count_terms, term_hashes
 from ingot.data.steps.classify.config import TrainConfig
 from ingot.data.steps.classify.train import train_and_report
-from ingot.data.steps.safety import SafetyStep, TermList
+from ingot.data.steps.safety import SafetyStep, TermList, count_terms, term_hashes
 from ingot.workspace.errors import DataError
 
 TERMS = ["nerve agent", "sarin", "über gift", "a b a"]

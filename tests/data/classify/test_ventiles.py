@@ -10,9 +10,9 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
-from ingot.data.classify import ventiles
 from ingot.data.engine.shard import Shard
 from ingot.data.engine.work import Work
+from ingot.data.steps import ventiles
 from ingot.data.steps.ventiles import VentilesStep
 
 

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ingot.data.apply import apply
-from ingot.data.code.lines import DATA, count_lines
 from ingot.data.steps.code_rules import GENERATED, CodeRulesStep
+from ingot.data.steps.code_rules.lines import DATA, count_lines
 from ingot.data.text.texts import Texts
 
 GOOD = '''"""Add numbers."""

@@ -16,8 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ingot.data.apply import apply
-from ingot.data.extract.fix import fix_text, suspects
-from ingot.data.steps.fix_text import FixTextStep
+from ingot.data.steps.fix_text import FixTextStep, fix_text, suspects
 from ingot.data.steps.normalise import NormaliseStep
 from ingot.data.text.texts import Texts, rewritten
 

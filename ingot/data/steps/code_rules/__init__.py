@@ -15,8 +15,8 @@ import numpy as np
 import pyarrow
 from pydantic import Field
 
-from ingot.data.code.lines import ALNUM, CHARACTERS, DATA, FILLED, LINES, LONGEST, WORDS, count_lines
 from ingot.data.step import PerText, Rule, at_least, at_most, numbers
+from ingot.data.steps.code_rules.lines import ALNUM, CHARACTERS, DATA, FILLED, LINES, LONGEST, WORDS, count_lines
 from ingot.data.text.texts import Texts
 
 GENERATED = re.compile(

@@ -1,1 +1,0 @@
-"""Classifies documents by small models: language, kind, topic and quality."""

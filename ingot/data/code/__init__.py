@@ -1,1 +1,0 @@
-"""Tables and kernels for source code: its language, and lines that are long, generated or only data."""

@@ -1,1 +1,0 @@
-"""Heuristic rules on words, lines and characters, with the published thresholds."""
