@@ -305,3 +305,13 @@ def test_how_far_the_sampler_is_from_the_policy() -> None:
 def test_which_terms_need_whole_sequences(term: PolicyGradient | ReferenceDivergence, by_token: bool) -> None:
     """Those that read a ratio of a sequence: context parallelism, which cuts it, refuses them."""
     assert term.by_token is by_token and ("sequence" in term.needs) is not by_token
+
+
+def test_the_mean_value_is_over_the_tokens_that_are_learnt_from() -> None:
+    streams = streams_of(3, response_mask=torch.tensor([1, 0, 1]), episode_tokens=torch.tensor([2, 2, 2]))
+    streams |= {name: torch.zeros(3).double() for name in ("return", "old_value")}
+    value = torch.tensor([1.0, 50.0, 2.0]).double()
+    for aggregation in (Aggregation("token"), Aggregation("sequence")):
+        term = ValueLoss(aggregation=aggregation)
+        _, logged = term.numerator(Scored(torch.zeros(3).double(), streams, heads={"value": value}))
+        assert (logged["value_mean"] / term.denominator(streams)).item() == 1.5
