@@ -315,3 +315,10 @@ def test_the_mean_value_is_over_the_tokens_that_are_learnt_from() -> None:
         term = ValueLoss(aggregation=aggregation)
         _, logged = term.numerator(Scored(torch.zeros(3).double(), streams, heads={"value": value}))
         assert (logged["value_mean"] / term.denominator(streams)).item() == 1.5
+
+
+@pytest.mark.parametrize("term", [PolicyGradient, ReferenceDivergence])
+def test_the_stream_of_the_old_policy_is_asked_for(term: type[PolicyGradient | ReferenceDivergence]) -> None:
+    named = set(term().needs)
+    assert named == set(term(old=None).needs) == set(term(old="old_logprob").needs) - {"old_logprob"}
+    assert "old_logprob" in term(old="old_logprob").needs and "old_logprob" not in named
