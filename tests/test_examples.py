@@ -141,8 +141,8 @@ def test_a_client_runs_the_tool_that_the_server_asks_for(capsys: pytest.CaptureF
 @pytest.mark.parametrize(
     ("name", "metric", "options"),
     [
-        ("vibe.py:Vibe", "vibe/characters", {"limit": 2}),
-        ("instruction_hierarchy.py:InstructionHierarchy", "instruction_hierarchy/followed", {"limit": 1}),
+        ("vibe.py:Vibe", "vibe/characters", {}),
+        ("instruction_hierarchy.py:InstructionHierarchy", "instruction_hierarchy/followed", {}),
         ("gsm_perturbed.py:GsmPerturbed", "gsm_perturbed/original", {"shots": 0, "files": "[problems.jsonl]"}),
     ],
 )
@@ -150,7 +150,17 @@ def test_a_suite(name: str, metric: str, options: dict[str, Any], world: World) 
     """One that is no part of the package measures a model; its metrics have its class's name."""
     row = {"question": "Ann has 12 pens and buys 30. How many has she?", "answer": "12+30=<<12+30=42>>42\n#### 42"}
     Path("problems.jsonl").write_text(json.dumps(row) + "\n", encoding="utf-8")
-    words = ["eval", "model", str(world.checkpoint), "--suite", f"{EXAMPLES}/evals/{name}", "--device", "cpu"]
+    words = [
+        "eval",
+        "model",
+        str(world.checkpoint),
+        "--suite",
+        f"{EXAMPLES}/evals/{name}",
+        "--device",
+        "cpu",
+        "--limit",
+        "2",
+    ]
     for key, value in ({"max_new_tokens": 3} | options).items():
         words += ["--set", f"suites.0.{key}={value}"]
     result = CliRunner().invoke(app, words, catch_exceptions=False)
