@@ -59,7 +59,8 @@ def compute(stages: list[StageRecord]) -> dict[str, float] | None:
     """Seconds of training and of measuring, and the share of measuring; None without either."""
     training_kinds = {name for name, kind in STAGES.items() if kind.divides}
     training = math.fsum(stage.seconds or 0.0 for stage in stages if stage.kind in training_kinds)
-    measuring = math.fsum(stage.seconds or 0.0 for stage in stages if stage.kind == "eval")
+    measuring_kinds = {name for name, kind in STAGES.items() if "scores" in kind.makes}
+    measuring = math.fsum(stage.seconds or 0.0 for stage in stages if stage.kind in measuring_kinds)
     if not training or not measuring:
         return None
     return {"training": training, "measuring": measuring, "share": measuring / (measuring + training)}

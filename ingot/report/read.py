@@ -187,7 +187,8 @@ def _entries_from_folders(folder: Path) -> Iterator[dict[str, Any]]:
             newest.pop(name, None)
             newest[name] = path
     for name, path in newest.items():
-        kind = "eval" if name.startswith("eval-") else name
+        first = name.partition("-")[0]  # a stage that `after` made is called after its kind and what it looks at
+        kind = first if first in STAGES else name
         yield {
             "name": name,
             "kind": kind,
