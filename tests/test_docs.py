@@ -137,7 +137,6 @@ def test_a_missing_file_is_found() -> None:
     assert missing_files("`guards/rules.py`, `rules/guards.py`", ROOT / "ingot" / "train") == ["rules/guards.py"]
 
 
-@pytest.mark.parametrize("page", PAGES, ids=names(PAGES))
 def defined(path: Path, name: str) -> bool:
     """Whether a file defines a function or class, or a class in it a method."""
     scope: list[ast.stmt] = ast.parse(path.read_text(encoding="utf-8")).body
@@ -161,6 +160,7 @@ def test_named_files_of_the_drawings_define_what_they_name() -> None:
     assert not defined(ROOT / "ingot" / "train" / "loop.py", "Trainer.no_such_method")
 
 
+@pytest.mark.parametrize("page", PAGES, ids=names(PAGES))
 def test_commands_exist(page: Path) -> None:
     assert not unknown_commands(page.read_text(encoding="utf-8"))
 
