@@ -152,8 +152,8 @@ class MixtureOfExperts(nn.Module, Reporter):
             return
         self.seen = None
         shares_NE = self.router.distribution(routing)
-        real_N = context.once("real tokens", lambda: real_tokens(context))
-        sequences_N = context.once("sequences", lambda: sequence_numbers(context))
+        real_N = context.once("real tokens of the batch", lambda: real_tokens(context))
+        sequences_N = context.once("sequence of each token", lambda: sequence_numbers(context))
         choices_E = count_choices(routing.indices_NK, real_N, self.config.experts)
         before = record.before.get(self.layer)
         earlier_E = None if before is None else before.choices_E

@@ -18,8 +18,7 @@ Shapes: N tokens, D width, E experts, K experts of a token, G groups.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Literal, Self
+from typing import Literal, NamedTuple, Self
 
 import torch
 from pydantic import Field, model_validator
@@ -58,9 +57,12 @@ class RouterConfig(Config):
         return self
 
 
-@dataclass(frozen=True)
-class Routing:
-    """The router's decision; scores are those of the choice, without the selection bias."""
+class Routing(NamedTuple):
+    """The router's decision; scores are those of the choice, without the selection bias.
+
+    A tuple, because FSDP of torch 2.11 looks for tensors in tuples only: weights of a router on its own would be freed before
+    their backward pass.
+    """
 
     weights_NK: Tensor
     indices_NK: Tensor

@@ -17,13 +17,23 @@ from ingot.workspace.errors import CheckFailed
 KINDS = ("values", "gradients", "weights", "buffers")
 
 
-def find_differences(ranks: Sequence[Mapping[str, Any]], alone: Mapping[str, Any]) -> dict[str, float]:
-    """The largest difference of each kind between all ranks together and one process."""
-    return compare_numbers(join_ranks(ranks), alone)
+def find_differences(
+    ranks: Sequence[Mapping[str, Any]], alone: Mapping[str, Any], *, same_bits: bool = True
+) -> dict[str, float]:
+    """The largest difference of each kind between all ranks together and one process.
+
+    What several ranks have must be the same bits on all. Without `same_bits` (a GPU sums with atomic additions, in no order)
+    how far they are apart counts as a difference.
+    """
+    worst = compare_numbers(join_ranks(ranks, same_bits), alone)
+    for rank in ranks if not same_bits else ():
+        apart = compare_numbers(join_ranks([rank], same_bits), alone, of_one_rank=True)
+        worst = {kind: max(worst[kind], apart[kind]) for kind in KINDS}
+    return worst
 
 
-def join_ranks(ranks: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """The numbers of all ranks together; what several of them have must be the same bits on all."""
+def join_ranks(ranks: Sequence[Mapping[str, Any]], same_bits: bool = True) -> dict[str, Any]:
+    """The numbers of all ranks together."""
     steps = range(len(ranks[0]["values"]))
     joined: dict[str, Any] = {kind: [{} for _ in steps] for kind in ("values", "gradients")}
     joined |= {"weights": {}, "buffers": {}}
@@ -32,20 +42,22 @@ def join_ranks(ranks: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
             raise CheckFailed(f"rank {number} logs other names than the first")
         for kind, into, found in _pairs(joined, rank):
             for name, value in found.items():
-                if name in into and not np.array_equal(value, into[name]):
+                if same_bits and name in into and not np.array_equal(value, into[name]):
                     raise CheckFailed(f"rank {number} has other {kind} of {name} than a rank before it")
                 into[name] = value
     return joined
 
 
-def compare_numbers(found: Mapping[str, Any], expected: Mapping[str, Any]) -> dict[str, float]:
-    """The largest relative difference of each kind."""
+def compare_numbers(
+    found: Mapping[str, Any], expected: Mapping[str, Any], *, of_one_rank: bool = False
+) -> dict[str, float]:
+    """The largest relative difference of each kind; one rank of a pipeline has only its own layers' numbers."""
     worst = dict.fromkeys(KINDS, 0.0)
     for kind, one, other in _pairs(found, expected):
-        if one.keys() != other.keys():
+        if one.keys() != other.keys() and not of_one_rank:
             raise CheckFailed(f"{kind} of other names: {', '.join(sorted(one.keys() ^ other.keys()))}")
-        for name, value in other.items():
-            worst[kind] = max(worst[kind], _relative(kind, name, one[name], value))
+        for name, value in one.items():
+            worst[kind] = max(worst[kind], _relative(kind, name, value, other[name]))
     return worst
 
 

@@ -95,7 +95,7 @@ def judge(case: Case, ranks: list[Numbers] | str, alone: list[Numbers] | str, de
             return _verdict(case, "failed", who + numbers)
     assert not isinstance(ranks, str) and not isinstance(alone, str)
     try:
-        worst = find_differences(ranks, alone[0])
+        worst = find_differences(ranks, alone[0], same_bits=device == "cpu")
     except CheckFailed as error:
         return _verdict(case, "different", error.problem)
     bounds = asdict(case.bounds(device))
