@@ -19,7 +19,6 @@ from ingot.planner.hardware import GIB
 from ingot.planner.memory import WORKSPACE_BYTES, memory
 from ingot.planner.plan import make_plan
 from ingot.planner.shape import shape_of
-from ingot.post.data.pairs.answers import SLOTS
 from ingot.post.data.pairs.online_pairs import OnlinePairs
 from ingot.post.distill.config import DistillConfig
 from ingot.post.distill.source import StudentSamples
@@ -28,6 +27,7 @@ from ingot.post.prefer_config import PreferConfig
 from ingot.post.processes import ALONE
 from ingot.post.rl.config import RlConfig
 from ingot.post.rl.source import RlSource
+from ingot.post.sampled_answers import SLOTS
 from ingot.post.sft_config import SftConfig
 from ingot.recipe.load import load_recipe
 from ingot.recipe.stages import STAGES

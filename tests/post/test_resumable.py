@@ -17,11 +17,11 @@ from hypothesis import strategies as st
 from torch import distributed
 
 from ingot.checkpoints.checkpoint import load_model
+from ingot.envs.episode_plain import from_plain, to_plain
 from ingot.envs.rollout.rollout import rollout
 from ingot.inference.engine import Engine
-from ingot.post import barrier
+from ingot.post import barrier, sampled_answers
 from ingot.post.algorithms.dpo import Dpo
-from ingot.post.data.pairs import answers
 from ingot.post.data.pairs import pair as pairs
 from ingot.post.data.pairs.own_pairs import sample_pairs
 from ingot.post.data.pairs.pair import pair_sequences
@@ -69,7 +69,7 @@ def find_pairs(
     processes = processes or Processes()
     folder = StageFolder(path, seed, told)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(answers, "PIECE", PIECE)
+        patch.setattr(sampled_answers, "PIECE", PIECE)
         patch.setattr(pairs, "PIECE", PIECE)
         found = sample_pairs(model, config, seed, processes, folder).pairs
         groups = pair_sequences(found, model, config.sequence_length, processes, folder)
@@ -257,7 +257,7 @@ def test_no_piece_finds_what_another_has_read(
         shared[tries[-1], only.start] = engine.stats.shared_tokens - before
         return made
 
-    monkeypatch.setattr(answers, "rollout", counted)
+    monkeypatch.setattr(sampled_answers, "rollout", counted)
     for each in ("straight", "later"):
         tries.append(each)
         find_pairs(schooled.path, tmp_path, prompts=3 * PROMPTS, samples=2)
@@ -290,7 +290,7 @@ def test_an_answer_comes_back_as_it_was(tokenizer: Tokenizer, tmp_path: Path) ->
     made = with_logprobs(made, torch.randn(9, generator=generator).tolist())
     calls = [ToolCall("calculator", {"expression": "1 + \ud800", "deep": [1.5, None, {"a": True}]})]
     made.messages.extend([Message("assistant", "2\u2028", "so", calls, ["odd"]), Message("tool", "2")])
-    saved = Resumable(tmp_path, "same", 2, answers.to_row, lambda _, row: answers.from_row(made.task, row), print)
+    saved = Resumable(tmp_path, "same", 2, to_plain, lambda _, plain: from_plain(plain, made.task), print)
     saved.put(slice(0, 2), [made, made])
     ((run, (one, other)),) = saved.read()
     assert (run, one, other) == (slice(0, 2), made, made)

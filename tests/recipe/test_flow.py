@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from ingot.post.data.pairs import answers
+from ingot.post import sampled_answers
 from ingot.post.resumable import Resumable
 from ingot.recipe.flow import RunResult, run_recipe
 from ingot.recipe.load import load_recipe
@@ -326,7 +326,7 @@ def test_answers_that_are_kept_are_saved_work(write: Write, monkeypatch: pytest.
         stop.request()
 
     monkeypatch.setattr(Resumable, "put", put_and_stop)
-    monkeypatch.setattr(answers, "PIECE", 2)
+    monkeypatch.setattr(sampled_answers, "PIECE", 2)
     checkpoint_of(tiny_model(tiny_tokenizer()), Path("base"))
     recipe = load_recipe(write(json.dumps({"name": "small", "stages": {"prefer": SHORT | PAIRS}})))
     with pytest.raises(Interrupted, match=r"^stopped in stage prefer; its work is saved in runs/small/prefer-\w+$"):

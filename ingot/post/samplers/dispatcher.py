@@ -39,8 +39,9 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ingot.envs.episode import Episode
+from ingot.envs.episode_plain import from_plain, to_plain
 from ingot.post.samplers.failures import failed_places, unwritten_as_failed
-from ingot.post.samplers.messages import Beat, Cancel, Cancelled, Event, Finished, Job, Lost, from_plain, to_plain
+from ingot.post.samplers.messages import Beat, Cancel, Cancelled, Event, Finished, Job, Lost
 from ingot.post.samplers.task_stream import RETRY, TaskStream
 from ingot.post.samplers.transport import Transport
 from ingot.workspace.errors import CheckFailed

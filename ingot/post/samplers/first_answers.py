@@ -19,7 +19,8 @@ from ingot.model.transformer import Transformer
 from ingot.post.barrier import Between
 from ingot.post.processes import Processes
 from ingot.post.rl.config import RlConfig
-from ingot.post.rl.curriculum.offline_filter import Answers, model_about, samples_each
+from ingot.post.rl.curriculum.offline_filter import Answers, samples_each
+from ingot.post.sampled_answers import describe_model
 from ingot.post.samplers.dispatcher import Dispatcher
 from ingot.post.samplers.listed import ListedTasks
 from ingot.post.samplers.start import make_transport
@@ -43,7 +44,7 @@ class SamplerAnswers(Answers):
 
     def follow_from(self) -> dict[str, Any]:
         sums = {name: tensor_sums({name: value})[name] for name, value in stored_weights(self.stored)}
-        return {"weights": fold_sums(sums), "precision": self.config.sampling_precision} | model_about(self.model)
+        return {"weights": fold_sums(sums), "precision": self.config.sampling_precision} | describe_model(self.model)
 
     def sample(self, run: slice, between: Between) -> list[Episode]:
         if not self.started:

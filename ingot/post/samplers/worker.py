@@ -25,6 +25,7 @@ from torch import Tensor
 
 from ingot.data.engine.local_pool import end_with_parent
 from ingot.envs.config import TaskMixConfig
+from ingot.envs.episode_plain import to_plain
 from ingot.envs.rollout.episode_run import Limits
 from ingot.envs.rollout.pausable import OrderPlayer
 from ingot.envs.rollout.rollout import Order
@@ -48,7 +49,6 @@ from ingot.post.samplers.messages import (
     Ready,
     Stop,
     Taken,
-    to_plain,
 )
 from ingot.post.samplers.task_stream import ATTEMPT, TaskStream
 from ingot.post.samplers.weights_buffer import WeightsBuffer

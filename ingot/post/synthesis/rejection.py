@@ -23,18 +23,15 @@ from typing import Any
 from ingot.envs.episode import Episode
 from ingot.envs.rollout.episode_run import Limits
 from ingot.envs.rollout.policies import MessagePolicy, Policy
-from ingot.envs.rollout.rollout import Drawing, rollout
+from ingot.envs.rollout.rollout import Drawing
 from ingot.envs.task import Task
-from ingot.inference.engine import Engine
 from ingot.post.barrier import Between
-from ingot.post.data.pairs.answers import from_row, to_row
 from ingot.post.processes import Processes
-from ingot.post.resumable import Resumable
+from ingot.post.sampled_answers import AnswerSampler
 from ingot.post.synthesis.config import EnvironmentConfig
 from ingot.post.synthesis.cut_thoughts import cut_thought
 from ingot.post.synthesis.maker import Maker
 from ingot.tokens.chat import ChatFormat
-from ingot.workspace.config import content_hash
 from ingot.workspace.errors import DataError
 from ingot.workspace.stage import StageFolder
 
@@ -110,14 +107,17 @@ def _attempt_round(
 ) -> list[Episode]:
     """`samples` attempts at each of the tasks."""
     environment = config.environment
-    repeated = [task for task in tasks for _ in range(config.samples)]
-    limits = Limits(max_new_tokens, writer.limit, config.max_turns)
+    sampler = AnswerSampler(
+        [task for task in tasks for _ in range(config.samples)],
+        lambda: writer.policy,
+        writer.chat,
+        {environment.kind: environment},
+        drawing,
+        Limits(max_new_tokens, writer.limit, config.max_turns),
+    )
 
     def attempt_run(run: slice, between: Between) -> list[Episode]:
-        if isinstance(writer.policy, Engine):
-            writer.policy.update(None, writer.policy.version)  # it forgets the prompts of other pieces
-        options: dict[str, Any] = {"drawing": drawing, "limits": limits, "only": run, "between": between}
-        made = rollout(repeated, writer.policy, writer.chat, {environment.kind: environment}, **options)
+        made = sampler.sample(run, between)
         if all(each.failed for each in made):  # a server that is gone, a sandbox that is not there: nothing to save
             raise DataError(
                 f"the environment failed in each of {len(made)} attempts: {made[0].score.error}",
@@ -126,27 +126,17 @@ def _attempt_round(
             )
         return made
 
-    made_from = content_hash(
-        {
-            "writer": writer.name,
-            "environment": environment.model_dump(mode="json"),
-            "outside": environment.outside(),
-            "tasks": [[task.id, task.answer] for task in tasks],
-            "sampling": [drawing.temperature, drawing.top_p, drawing.seed, max_new_tokens, writer.limit],
-            "attempts": [config.samples, config.max_turns],
-        },
-        digits=24,
+    made_from = {
+        "writer": writer.name,
+        "environment": environment.model_dump(mode="json"),
+        "outside": environment.outside(),
+        "samples": config.samples,
+    }
+    folder_name = f"{environment.kind}-again-{number}" if number else environment.kind
+    saved = sampler.saved(
+        folder.path / "attempts" / folder_name, made_from, folder.progress.say, size=PIECE, together=config.samples
     )
-    saved = Resumable(
-        folder.path / "attempts" / (f"{environment.kind}-again-{number}" if number else environment.kind),
-        made_from,
-        PIECE,
-        to_row,
-        lambda at, row: from_row(repeated[at], row),
-        folder.progress.say,
-        together=config.samples,
-    )
-    return Processes(stop=folder.stop).share(len(repeated), attempt_run, saved)
+    return Processes(stop=folder.stop).share(len(sampler.tasks), attempt_run, saved)
 
 
 def train_tasks(config: EnvironmentConfig, seed: int) -> list[Task]:

@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from ingot.envs.episode import Episode, Node, Score, Segment
+from ingot.envs.episode_plain import from_plain, to_plain
 from ingot.post.samplers.dispatcher import Dispatcher
 from ingot.post.samplers.listed import ListedTasks
-from ingot.post.samplers.messages import Beat, Cancel, Cancelled, Event, Finished, Job, Lost, from_plain, to_plain
+from ingot.post.samplers.messages import Beat, Cancel, Cancelled, Event, Finished, Job, Lost
 from ingot.post.samplers.task_stream import RETRY, TaskStream
 from ingot.post.samplers.transport import Transport
 from ingot.tokens.message import Message, ToolCall

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import torch
 
+from ingot.envs.episode_plain import from_plain
 from ingot.inference.checksum import weights_checksum
 from ingot.inference.quantised import pack
 from ingot.inference.weights import in_precision
@@ -28,7 +29,6 @@ from ingot.post.samplers.messages import (
     NewWeights,
     Ready,
     Taken,
-    from_plain,
 )
 from ingot.post.samplers.weights_buffer import WeightsBuffer
 from ingot.post.samplers.worker import Gone, Sampler, SamplerConfig

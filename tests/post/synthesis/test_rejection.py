@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from ingot.envs.rollout.rollout import rollout
+from ingot.post import sampled_answers
 from ingot.post.sft import run as run_sft
 from ingot.post.sft_config import SftConfig
 from ingot.post.synthesis import rejection
@@ -144,7 +145,7 @@ def test_an_interrupted_stage_asks_nothing_twice(tmp_path: Path, outside: str, m
     with serving(whole) as url:
         run(configured(url, {"task": outside, "largest": 99}, **options), {}, folder_at(tmp_path / "whole"))
     cut = folder_at(tmp_path / "cut")
-    monkeypatch.setattr(rejection, "rollout", failing)
+    monkeypatch.setattr(sampled_answers, "rollout", failing)
     with serving(first) as url, pytest.raises(KeyboardInterrupt):
         run(configured(url, {"task": outside, "largest": 99}, **options), {}, cut)
     with serving(second) as url:

@@ -17,8 +17,8 @@ from collections.abc import Mapping
 
 from ingot.inference.planned_memory import MASTER, NARROW, cache_bytes, weight_bytes
 from ingot.model.config import ModelConfig
-from ingot.post.data.pairs.answers import SLOTS
 from ingot.post.prefer_config import PreferConfig
+from ingot.post.sampled_answers import SLOTS
 from ingot.workspace.estimates import SamplerMemory
 
 

@@ -19,7 +19,7 @@ from ingot.envs.rollout.endpoint import EndpointPolicy
 from ingot.envs.rollout.episode_run import Limits
 from ingot.envs.rollout.external import LedEnvironment
 from ingot.envs.rollout.policies import MessagePolicy, Policy
-from ingot.envs.rollout.rollout import Drawing, rollout
+from ingot.envs.rollout.rollout import Drawing
 from ingot.envs.rows import read_rows
 from ingot.envs.task import Task
 from ingot.envs.tools.find import find_tools
@@ -27,8 +27,6 @@ from ingot.envs.tools.tool import Tool, schemas
 from ingot.inference.checksum import weights_checksum
 from ingot.inference.engine import Engine
 from ingot.inference.load import load_to_sample
-from ingot.post.barrier import Between
-from ingot.post.data.pairs.answers import PIECE, SLOTS, from_row, to_row
 from ingot.post.data.pairs.own_pairs import PAIRS_FILE
 from ingot.post.data.pairs.pair import Pair, Written
 from ingot.post.data.pairs.pair_file import encode_answers
@@ -36,9 +34,8 @@ from ingot.post.data.pairs.pair_rows import read_prompt
 from ingot.post.policy import chat_format
 from ingot.post.prefer_config import AnswererConfig, PreferConfig
 from ingot.post.processes import Processes
-from ingot.post.resumable import Resumable
+from ingot.post.sampled_answers import SLOTS, AnswerSampler
 from ingot.tokens.chat import ChatFormat, Message
-from ingot.workspace.config import content_hash
 from ingot.workspace.errors import DataError, RecipeError
 from ingot.workspace.files import write_jsonl
 from ingot.workspace.stage import StageFolder
@@ -115,33 +112,17 @@ def answers(
 ) -> list[Episode]:
     """An answer of one model to every task; those that `folder` has from before are not asked for again."""
     with opened(answerer, config, chat) as (made_by, policy, own_chat, length):
-
-        def answer_run(run: slice, between: Between) -> list[Episode]:
-            if isinstance(policy, Engine):
-                policy.update(None, policy.version)  # it forgets the prompts of other pieces
-            return rollout(
-                tasks,
-                policy,
-                own_chat,
-                environments,
-                drawing=Drawing(config.temperature, seed=folder.seed),
-                limits=Limits(config.max_new_tokens, length),
-                tools=find_tools(config.tools),
-                only=run,
-                between=between,
-            )
-
-        sampling = [config.temperature, config.max_new_tokens, length, folder.seed, config.tools]
-        made_from = content_hash([made_by, [[task.id, task.answer] for task in tasks], sampling], digits=24)
-        saved = Resumable(
-            folder.path / name,
-            made_from,
-            PIECE,
-            to_row,
-            lambda at, row: from_row(tasks[at], row),
-            folder.progress.say,
+        sampler = AnswerSampler(
+            tasks,
+            lambda: policy,
+            own_chat,
+            environments,
+            Drawing(config.temperature, seed=folder.seed),
+            Limits(config.max_new_tokens, length),
+            find_tools(config.tools),
         )
-        return processes.share(len(tasks), answer_run, saved)
+        saved = sampler.saved(folder.path / name, {"model": made_by, "tools": config.tools}, folder.progress.say)
+        return processes.share(len(tasks), sampler.sample, saved)
 
 
 @contextmanager

@@ -14,14 +14,11 @@ from typing import Any
 
 from ingot.envs.episode import Episode
 from ingot.envs.mix import TaskMix
-from ingot.envs.rollout.episode_run import Limits
-from ingot.envs.rollout.rollout import Drawing, rollout
 from ingot.envs.tools.find import find_tools
-from ingot.inference.engine import Engine
 from ingot.model.transformer import Transformer
 from ingot.post.barrier import Between
 from ingot.post.data.conversations.sequences import ShuffledPool, pack_groups
-from ingot.post.data.pairs.answers import SLOTS
+from ingot.post.data.pairs.answers import answer_sampler, make_engine
 from ingot.post.data.pairs.own_pairs import OwnPairs, find_pairs, write_pairs
 from ingot.post.data.pairs.pair import answer_length, number_groups, pair_sequences
 from ingot.post.policy import chat_format
@@ -31,7 +28,6 @@ from ingot.post.rewards.reward_model import Judge
 from ingot.post.samplers.task_stream import step_seed
 from ingot.tokens.batch import Batch, TokenSequence
 from ingot.train.batches import deal
-from ingot.train.device import choose_sampling_precision
 from ingot.train.source import Source
 from ingot.workspace.errors import CheckFailed
 from ingot.workspace.stage import StageFolder
@@ -58,9 +54,7 @@ class OnlinePairs(Source):
         self.model, self.config, self.folder, self.refresh = model, config, folder, config.pairs.refresh
         self.processes, self.whole, self.judge = processes, whole or model, judge
         self.chat, self.mix, self.tools = chat_format(model), TaskMix(config.tasks), find_tools(config.tools)
-        alone = self.processes.size == 1  # else it samples from the whole copy that it has (answers.py)
-        dtype = choose_sampling_precision("auto", self.whole.embedding.weight.device) if alone else None
-        self.engine = Engine(self.whole, slots=SLOTS, length=config.sequence_length, dtype=dtype)
+        self.engine = make_engine(self.whole, config, processes)
         self.reference = copy.deepcopy(self.whole) if config.algorithm.wants_reference else None
         self.round, self.groups, self.metrics = -1, list[list[TokenSequence]](), dict[str, float]()
 
@@ -93,24 +87,13 @@ class OnlinePairs(Source):
         self.round, self.metrics = number, describe(found)
 
     def _answers(self, seed: int) -> list[Episode]:
-        config = self.config
-        tasks = [task for task in self.mix.generate(seed, config.prompts, "train") for _ in range(config.samples)]
+        sampler = answer_sampler(self.whole, self.mix, self.tools, self.config, seed, lambda: self.engine)
 
         def sample_run(run: slice, between: Between) -> list[Episode]:
-            answers = rollout(
-                tasks,
-                self.engine,
-                self.chat,
-                self.mix.kinds,
-                drawing=Drawing(config.temperature, seed=seed),
-                limits=Limits(config.max_new_tokens, config.sequence_length),
-                tools=self.tools,
-                only=run,
-                between=between,
-            )
+            answers = sampler.sample(run, between)
             return answers if self.judge is None else self.judge(answers, between)
 
-        return self.processes.share(len(tasks), sample_run)
+        return self.processes.share(len(sampler.tasks), sample_run)
 
     def state(self) -> dict[str, Any]:
         groups = [[[sequence.tokens, dict(sequence.streams)] for sequence in group] for group in self.groups]

@@ -14,13 +14,14 @@ from typing import Generic, Protocol, TypeVar
 from ingot.inference.checksum import weights_checksum
 from ingot.model.transformer import Transformer
 from ingot.post.data.conversations.sequences import PoolSource
-from ingot.post.data.pairs.answers import PIECE
 from ingot.post.policy import sequence_logprobs
 from ingot.post.processes import ALONE, Processes
 from ingot.post.resumable import Resumable
 from ingot.tokens.batch import TokenSequence
 from ingot.workspace.config import content_hash
 from ingot.workspace.stage import StageFolder
+
+PIECE = 2048  # scored answers that are saved together
 
 
 class Answer(Protocol):

@@ -13,33 +13,30 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
-from hashlib import sha256
 from typing import Any
 
 from ingot.envs.environment import Environment
 from ingot.envs.episode import Episode
 from ingot.envs.pass_rates import Earned, earned, write_pass_rates
-from ingot.envs.rollout.rollout import Drawing, rollout
+from ingot.envs.rollout.rollout import Drawing
 from ingot.envs.task import Task
 from ingot.envs.tools.find import find_tools
 from ingot.inference.checksum import weights_checksum
 from ingot.inference.engine import Engine
 from ingot.model.transformer import Transformer
 from ingot.post.barrier import Between
-from ingot.post.policy import chat_format, chat_tokenizer
+from ingot.post.policy import chat_format
 from ingot.post.processes import Processes
 from ingot.post.resumable import Resumable
 from ingot.post.rl.config import RlConfig
 from ingot.post.rl.curriculum.difficulty import TriedConfig, task_key
+from ingot.post.sampled_answers import PIECE, SLOTS, AnswerSampler, describe_model
 from ingot.post.samplers.listed import ListedTasks
 from ingot.train.device import choose_device, choose_sampling_precision
 from ingot.workspace.config import content_hash
 from ingot.workspace.errors import DataError
 from ingot.workspace.stage import StageFolder
 
-SLOTS = 64  # answers that are sampled at the same time by a process, if an option does not say it
-PIECE = 2048  # answers that are saved together
 PASS_RATES = "pass_rates.jsonl"
 
 
@@ -80,40 +77,26 @@ class EngineAnswers(Answers):
     """Answers by an engine in every process, over a whole model."""
 
     def __init__(self, model: Transformer, config: RlConfig, tasks: ListedTasks, processes: Processes) -> None:
-        self.model, self.config, self.seed = model, config, tasks.seed
-        listed, self.kinds = tasks.make()
-        self.tasks = [task for task in listed for _ in range(samples_each(config))]
+        self.model = model
         self.slots = SLOTS if config.slots is None else -(-config.slots // processes.size)
         self.precision = choose_sampling_precision(config.sampling_precision, choose_device(config.device))
-
-    @cached_property
-    def engine(self) -> Engine:
-        """Made when the first answer is asked for: where all are there none is needed."""
-        return Engine(self.model, slots=self.slots, length=self.config.sequence_length, dtype=self.precision)
+        listed, kinds = tasks.make()
+        self.sampler = AnswerSampler(
+            [task for task in listed for _ in range(samples_each(config))],
+            lambda: Engine(model, slots=self.slots, length=config.sequence_length, dtype=self.precision),
+            chat_format(model),
+            kinds,
+            Drawing(config.temperature, seed=tasks.seed),
+            config.limits(config.limit_at(0)),
+            find_tools(config.tools),
+        )
 
     def follow_from(self) -> dict[str, Any]:
         about = {"weights": weights_checksum(self.model), "slots": self.slots, "precision": str(self.precision)}
-        return about | model_about(self.model)
+        return about | describe_model(self.model)
 
     def sample(self, run: slice, between: Between) -> list[Episode]:
-        self.engine.update(None, self.engine.version)  # it forgets the prompts of other pieces
-        return rollout(
-            self.tasks,
-            self.engine,
-            chat_format(self.model),
-            self.kinds,
-            drawing=Drawing(self.config.temperature, seed=self.seed),
-            limits=self.config.limits(self.config.limit_at(0)),
-            tools=find_tools(self.config.tools),
-            only=run,
-            between=between,
-        )
-
-
-def model_about(model: Transformer) -> dict[str, Any]:
-    """The model's shape and the files of its tokenizer."""
-    files = {name: sha256(data).hexdigest() for name, data in chat_tokenizer(model).to_files().items()}
-    return {"model": model.config.model_dump(mode="json"), "tokenizer": files}
+        return self.sampler.sample(run, between)
 
 
 def tried_tasks(config: RlConfig, seed: int) -> ListedTasks | None:

@@ -17,6 +17,7 @@ from ingot.envs.rollout.rollout import Drawing, rollout
 from ingot.envs.task import make_task
 from ingot.inference.engine import Engine
 from ingot.model.transformer import Transformer
+from ingot.post import sampled_answers
 from ingot.post.policy import chat_format
 from ingot.post.processes import ALONE
 from ingot.post.rl import stage as rl
@@ -25,13 +26,13 @@ from ingot.post.rl.curriculum import offline_filter as tried
 from ingot.post.rl.curriculum.difficulty import TriedConfig
 from ingot.post.rl.curriculum.offline_filter import (
     PASS_RATES,
-    SLOTS,
     EngineAnswers,
     Tried,
     sort_out,
     tried_tasks,
     try_tasks,
 )
+from ingot.post.sampled_answers import SLOTS
 from ingot.workspace.errors import DataError, Interrupted
 from ingot.workspace.files import read_jsonl
 from ingot.workspace.stage import StageFolder
@@ -160,7 +161,7 @@ def test_an_interrupted_trial_goes_on(
         sampled.append(only.start)
         return plain(*arguments, only=only, **options)
 
-    monkeypatch.setattr(tried, "rollout", counted)
+    monkeypatch.setattr(sampled_answers, "rollout", counted)
     with pytest.raises(Interrupted):
         by_engine(model, config, make_folder("stopped"))
     again = by_engine(model, config, make_folder("stopped"))
