@@ -1,9 +1,5 @@
 """Prepares the workers before the first task: what each one imports, and kernels compiled once on a machine.
 
-pyarrow looks for pandas when it makes its first array, numba looks for scipy when it loads its first kernel (for BLAS, which
-no kernel calls). Together they take half a second and tens of megabytes in every worker. `load_lean` lets both look while the
-other library cannot be found, and they do not look again; code that imports pandas or scipy itself still gets them.
-
 Compilation takes about two seconds a step when it is new on a machine, much longer than a small corpus. Before the first
 run every step whose kernels were never compiled is tried on a few words, different steps in different workers; the
 compiled kernels are then in the cache folder (kernel_cache.py), where all workers find them.
@@ -12,48 +8,14 @@ compiled kernels are then in the cache folder (kernel_cache.py), where all worke
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from importlib import import_module
-from importlib.abc import MetaPathFinder
 from pathlib import Path
-from types import ModuleType
 
+from ingot.data import kernel_cache
+from ingot.data.apply import apply
 from ingot.data.engine.work import Job, Work
 from ingot.data.step import Step
-
-
-def load_lean() -> None:
-    """Load pyarrow and numba by themselves. Does nothing for one that has found its companion already."""
-    import pyarrow
-
-    with hidden("pandas"):
-        pyarrow.array([0])
-    with hidden("scipy"):
-        import numba.np.arraymath  # noqa: F401
-
-
-class Hides(MetaPathFinder):
-    """A finder that comes before all others and says of one module that there is none."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-
-    def find_spec(self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None) -> None:
-        if fullname == self.name:
-            raise ModuleNotFoundError(f"no {fullname} here", name=fullname)
-
-
-@contextmanager
-def hidden(name: str) -> Iterator[None]:
-    """While inside, a library that was not imported yet cannot be found."""
-    finder = Hides(name)
-    sys.meta_path.insert(0, finder)
-    try:
-        yield
-    finally:
-        sys.meta_path.remove(finder)
-
 
 PROSE = "The keeper wrote down the names of the ships. Nobody knew why that was.\n\nWho went by? He did not say.\n"
 CODE = (
@@ -66,7 +28,6 @@ KNOWN = {"id", "text", "source", "kind", "mime", "title"}  # what is made up her
 
 def load() -> None:
     """What every worker needs, loaded while the main process plans (`prepare` of LocalPool)."""
-    load_lean()
     for name in LOADED:
         import_module(name)
 
@@ -83,8 +44,6 @@ def warm_up(steps: Sequence[Step], work: Work) -> None:
 
 def is_cold(step: Step) -> bool:
     """True if numba has stored nothing for a file of the step's kernels; those of text/ are shared by all steps."""
-    from ingot.data import kernel_cache  # numba, which `load_lean` has to load
-
     own = Path(str(sys.modules[type(step).__module__].__file__))
     kernels = kernel_cache.reachable(own) & kernel_cache.with_kernels
     return any(
@@ -94,7 +53,5 @@ def is_cold(step: Step) -> bool:
 
 def try_step(step: Step) -> None:
     """Run a step on a few words (in a worker)."""
-    from ingot.data.apply import apply
-
     chosen = {name: wanted if isinstance(wanted, str) else wanted[0] for name, wanted in step.where.items()}
     apply(step, [{"text": text, "kind": "code" if text is CODE else "prose", **chosen} for text in WORDS])
