@@ -33,6 +33,7 @@ from torch import Tensor
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))  # to be run as a file
 
 from ingot.checkpoints.checkpoint import open_model
+from ingot.envs.episode_plain import from_plain
 from ingot.envs.rollout.pausable import OrderPlayer
 from ingot.envs.rollout.rollout import Player, request_seed
 from ingot.envs.tasks._math_problems import MathProblems
@@ -45,7 +46,7 @@ from ingot.model.config import BlockConfig, ModelConfig
 from ingot.model.feed_forward.dense import FeedForwardConfig
 from ingot.model.mixers.attention import AttentionConfig
 from ingot.post.rl.config import RlConfig
-from ingot.post.samplers.messages import Command, Event, Finished, Job, NewWeights, Ready, Taken, from_plain
+from ingot.post.samplers.messages import Command, Event, Finished, Job, NewWeights, Ready, Taken
 from ingot.post.samplers.task_stream import TaskStream
 from ingot.post.samplers.weights_buffer import WeightsBuffer
 from ingot.post.samplers.worker import SWITCH_SECONDS, Gone, Sampler, SamplerConfig

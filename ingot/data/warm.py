@@ -12,8 +12,6 @@ from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
 
-from ingot.data import kernel_cache
-from ingot.data.apply import apply
 from ingot.data.engine.work import Job, Work
 from ingot.data.step import Step
 
@@ -44,6 +42,8 @@ def warm_up(steps: Sequence[Step], work: Work) -> None:
 
 def is_cold(step: Step) -> bool:
     """True if numba has stored nothing for a file of the step's kernels; those of text/ are shared by all steps."""
+    from ingot.data import kernel_cache  # numba, which a recipe is read without
+
     own = Path(str(sys.modules[type(step).__module__].__file__))
     kernels = kernel_cache.reachable(own) & kernel_cache.with_kernels
     return any(
@@ -53,5 +53,7 @@ def is_cold(step: Step) -> bool:
 
 def try_step(step: Step) -> None:
     """Run a step on a few words (in a worker)."""
+    from ingot.data.apply import apply
+
     chosen = {name: wanted if isinstance(wanted, str) else wanted[0] for name, wanted in step.where.items()}
     apply(step, [{"text": text, "kind": "code" if text is CODE else "prose", **chosen} for text in WORDS])

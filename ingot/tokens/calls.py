@@ -10,6 +10,7 @@ import json
 from typing import Any, NoReturn
 
 from ingot.tokens.message import ToolCall
+from ingot.workspace.python_source import parse_python
 
 NOT_A_CALL = 'a tool call is not {"name": text, "arguments": mapping}'
 
@@ -36,7 +37,7 @@ def _read_json(text: str) -> ToolCall | str:
 
 def _read_python(text: str) -> ToolCall | str:
     try:
-        call = ast.parse(text.strip(), mode="eval").body
+        call = parse_python(text.strip(), "eval").body
         if not isinstance(call, ast.Call) or call.args:
             return "a tool call is not name(argument=value)"
         arguments: dict[str, Any] = {}

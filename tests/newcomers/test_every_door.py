@@ -74,7 +74,8 @@ def doors() -> dict[str, Door]:
     """Everything that recipes name, by what it is."""
     functions = [each for fields in configs().values() for _, each in fields if isinstance(each, FunctionName)]
     kinds = [each for config, fields in configs().items() for each in tables(config, fields)]
-    return {each.what: each for each in [*functions, *kinds]}
+    found: list[Door] = [*functions, *kinds]
+    return {each.what: each for each in found}
 
 
 def test_these_are_the_things_that_recipes_name() -> None:

@@ -78,7 +78,7 @@ def test_the_recipe_is_planned_and_its_files_are_part_of_the_work(recipe: Path, 
 
 
 def test_a_mixer(model: Transformer) -> None:
-    mixer = model.blocks[0].mixer
+    mixer: Any = model.blocks[0].mixer
     assert describe_block(model.config.block(0)) == "moving average of 24 channels; bilinear feed-forward 48"
     assert torch.count_nonzero(mixer.decay) == 24  # began at zero, and trained
     tokens = torch.arange(12)[None] + 5
@@ -95,7 +95,8 @@ def test_a_mixer(model: Transformer) -> None:
 
 
 def test_a_feed_forward(model: Transformer) -> None:
-    part, counted = model.blocks[0].feed_forward, count(model.config)
+    part: Any = model.blocks[0].feed_forward
+    counted = count(model.config)
     assert counted.total == sum(each.numel() for each in model.parameters())
     x = torch.randn(1, 3, 32)
     left, right = x @ part.left.weight.T, x @ part.right.weight.T
@@ -117,7 +118,8 @@ def test_a_position_scaling(model: Transformer) -> None:
 
 
 def test_an_attention_backend(model: Transformer) -> None:
-    mixer, tokens = model.blocks[1].mixer, torch.arange(12)[None] + 5
+    mixer: Any = model.blocks[1].mixer
+    tokens = torch.arange(12)[None] + 5
     documents = torch.tensor([[0] * 5 + [1] * 4 + [-1] * 3])
     own = mixer.backend
     with torch.no_grad():

@@ -8,6 +8,7 @@ import torch
 
 from ingot.model.initialise import mup_config
 from ingot.model.transformer import Transformer
+from ingot.optim.adamw import AdamW
 from ingot.optim.build import make_optimizer
 from ingot.optim.config import AdamWConfig
 from tests.model.tiny import attention, config, random_model, random_tokens
@@ -107,6 +108,7 @@ def test_scaling_and_skipping_are_tensors() -> None:
     """A gradient divided by `grad_scale` is the clipped gradient; with `found_inf` nothing moves, not even the step."""
     model, peer = every_part(tied=True), every_part(tied=True)
     optimizer, plain = make_optimizer(model, ADAMW), make_optimizer(peer, ADAMW)
+    assert isinstance(optimizer, AdamW)
     for step in range(1, 4):
         set_gradients(model, step)
         set_gradients(peer, step)

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from ingot.model.config import ModelConfig
 from ingot.model.matrices import fused_weights
 from ingot.model.transformer import Transformer
+from ingot.optim.adamw import AdamW
 from ingot.optim.build import make_optimizer
 from ingot.optim.config import MuonConfig
 from ingot.optim.groups import is_hidden_matrix
@@ -163,6 +164,7 @@ def test_scaling_and_skipping_are_tensors() -> None:
     shape = config(attention(), depth=1)
     model, peer = random_model(shape), random_model(shape)
     optimizer, plain = make_optimizer(model, muon()), make_optimizer(peer, muon())
+    assert isinstance(optimizer, AdamW)
     for step in range(4):
         set_gradients(model, step)
         set_gradients(peer, step)

@@ -9,6 +9,7 @@ import torch
 
 from ingot.model.mixers.attend import Backend, use_backend
 from ingot.model.record import Record
+from ingot.optim.adamw import AdamW
 from ingot.optim.build import make_optimizer
 from ingot.optim.config import MuonConfig
 from ingot.optim.newton_schulz import orthogonalise, polynomials
@@ -34,6 +35,7 @@ def test_steps_agree_with_the_cpu_and_skipping_works() -> None:
     model = random_model(config(attention(query_key_value_bias=True), width=32))
     device = copy.deepcopy(model).cuda()
     ours, theirs = make_optimizer(device, settings), make_optimizer(model, settings)
+    assert isinstance(ours, AdamW)
     start = {name: value.clone() for name, value in model.state_dict().items()}
     generator = torch.Generator().manual_seed(0)
     for step in range(4):

@@ -244,7 +244,7 @@ def test_a_plan_says_how_far_it_is_from_the_published_run(
     monkeypatch.setenv("COLUMNS", "120")
     show_plan(made)
     words = " ".join(capsys.readouterr().out.split())
-    assert "compared this estimate is 0.48 of the published speed (743 / 1,543 tokens/s per GPU;" in words
+    assert "compared this estimate is 0.48 of the published speed (734 / 1,543 tokens/s per GPU;" in words
     assert "the published trainer did what ours does not (arXiv 2412.19437, section 3)" in words
     for one in written["explained"]:
         assert f"{one['ratio']:.2f} with" in words

@@ -25,6 +25,7 @@ from ingot.envs.tasks._wording import word
 from ingot.envs.verifiers.text.reply import final_content, format_ok
 from ingot.tokens.chat import Message
 from ingot.workspace.errors import DataError
+from ingot.workspace.python_source import parse_python
 
 FORM = "answer with the expression only, with + - * / and parentheses"
 WORDINGS = (
@@ -144,7 +145,7 @@ def reaches(text: str, numbers: Sequence[int], target: int) -> bool:
     if len(text) > LENGTH_LIMIT or not re.fullmatch(r"[0-9+\-*/() ]+", text) or re.search(r"\*\s*\*|/\s*/", text):
         return False
     try:
-        tree = ast.parse(text, mode="eval").body
+        tree = parse_python(text, "eval").body
     except (SyntaxError, MemoryError, RecursionError):  # what Python's parser says to text that is no expression
         return False
     used: list[int] = []

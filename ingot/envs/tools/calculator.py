@@ -13,6 +13,7 @@ from fractions import Fraction
 from typing import Any
 
 from ingot.envs.tools.tool import make_tool
+from ingot.workspace.python_source import parse_python
 
 NAME = "calculator"
 # every task's prompt carries this text: short, because a small model reads it again and again
@@ -48,7 +49,7 @@ def evaluate(expression: str) -> Fraction:
     if expression.count("(") > DEPTH_LIMIT or not expression.strip():
         raise CalculatorError("empty or nested too deeply")
     try:
-        tree = ast.parse(expression.strip(), mode="eval")
+        tree = parse_python(expression.strip(), "eval")
     except SyntaxError:
         raise CalculatorError("not an expression") from None
     return _value(tree.body, expression.strip())

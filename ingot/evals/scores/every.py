@@ -70,7 +70,7 @@ def follow_steps(
 
 def measure_history(
     checkpoint: Path, every: int, folder: StageFolder, measure: Callable[[Path], Scored]
-) -> tuple[Sequence[Metric], Sequence[dict[str, Any]], dict[str, Any]]:
+) -> tuple[Sequence[Metric], Sequence[Sample], dict[str, Any]]:
     """Measure the kept checkpoints of the stage that made `checkpoint`, then that: its metrics and samples, and a summary."""
     stage, history = checkpoint.parent, folder.artifact(HISTORY)
     final = final_step(stage)

@@ -23,6 +23,7 @@ from ingot.evals.bases.suite import Subject
 from ingot.evals.engine.request import Question
 from ingot.sandbox.pool import shared_pool
 from ingot.sandbox.program import Limits
+from ingot.workspace.python_source import parse_python
 
 OUTPUT = (
     "Each task shows a Python function and an assertion on a call of it. Say what the call returns: the full assertion with a "
@@ -115,7 +116,7 @@ def predicted_call(written: str) -> str | None:
     before = text.partition("==")[0]
     for form in (text, before.partition("assert")[2] or before):  # the second: prose after the assertion
         try:
-            statement = next(iter(ast.parse(form.strip()).body), None)
+            statement = next(iter(parse_python(form.strip()).body), None)
         except (ValueError, SyntaxError, MemoryError, RecursionError):
             continue
         value = statement.test if isinstance(statement, ast.Assert) else getattr(statement, "value", None)
@@ -134,7 +135,7 @@ def same_literal(written: str, expected: str) -> bool:
 def literal(text: str) -> Any:
     """The literal that a text is, or that its assertion compares with."""
     try:
-        (statement,) = ast.parse(text).body
+        (statement,) = parse_python(text).body
         value = statement.test if isinstance(statement, ast.Assert) else getattr(statement, "value", None)
         if isinstance(value, ast.Compare) and isinstance(value.ops[-1], ast.Eq):
             value = value.comparators[-1]

@@ -159,8 +159,14 @@ class Choice(Protocol):
     """One answer as it comes; `finish` is set when it needs no more tokens."""
 
     finish: str | None
-    tokens: int
-    reasoning_tokens: int
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of the answer so far."""
+
+    @property
+    def reasoning_tokens(self) -> int:
+        """Tokens of them that are thinking."""
 
     def opening(self) -> Iterable[dict[str, Any]]:
         """The entries of a stream before its first token."""

@@ -19,7 +19,7 @@ from ingot.evals.scores.compare import compare
 from ingot.evals.scores.every import final_step, follow_steps, measure_steps
 from ingot.evals.scores.follow import end_if_no_better
 from ingot.evals.scores.history import Measurement, read_history, save_step, signals
-from ingot.evals.scores.scores import Metric, load_scores, metric_of_units
+from ingot.evals.scores.scores import Metric, Sample, load_scores, metric_of_units
 from ingot.recipe.flow import RunResult, run_recipe
 from ingot.recipe.load import load_recipe
 from ingot.train.loop import Trainer
@@ -243,7 +243,7 @@ def test_a_running_stage_is_followed_to_its_end(tmp_path: Path) -> None:
     training.start()
     seen = []
 
-    def measure(path: Path) -> tuple[list[Metric], list[dict[str, Any]]]:
+    def measure(path: Path) -> tuple[list[Metric], list[Sample]]:
         seen.append(path.name)
         return list(rows(0.5)[0].metrics.values()), []
 

@@ -71,7 +71,7 @@ class Prepared(RlSource):
         self, model: Transformer, reference: Transformer, config: RlConfig, folder: StageFolder, made: list[Episode]
     ) -> None:
         super().__init__(model, config, folder)
-        engine_of(self).sample = lambda *_: made  # type: ignore[method-assign,assignment]
+        engine_of(self).sample = lambda *_: made  # type: ignore[method-assign]
         if self.scores.frozen is not None:
             passes = make_passes(reference, Objective(()), self.scores.device, self.scores.dtype)
             self.scores.frozen = Scorer(passes, self.processes, config.sequence_length)

@@ -380,7 +380,7 @@ def test_steps_hold_the_shares_of_the_task_kinds_together(
         asked.extend(task.kind for task in tasks[:: config.group])
         return plain(tasks, *others)
 
-    sampler.sample = sample  # type: ignore[method-assign]
+    sampler.sample = sample  # type: ignore[method-assign,assignment]
     for step in range(40 // prompts):
         source.batches(step)
     assert Counter(asked) == {"arithmetic": 36, "calculator": 4}

@@ -243,7 +243,8 @@ def divided_losses() -> dict[str, Any]:
     assert layout is not None
     states, head, targets, a, b = head_case()
     mesh = layout.mesh["tensor"]
-    whole_head = distribute_tensor(head.detach(), mesh, [Shard(0)]).requires_grad_()
+    whole_head = distribute_tensor(head.detach(), mesh, [Shard(0)])
+    whole_head.requires_grad_()
     states.requires_grad_()
     loss, logprobs, normalisers = divided_cross_entropy(states, whole_head, targets, a, b, scale=0.7, softcap=3.0)
     (2 * loss).backward()

@@ -15,6 +15,7 @@ from ingot.envs.verifiers.errors import VerifierError
 from ingot.sandbox.pool import Pool
 from ingot.sandbox.program import Limits, Outcome, Program
 from ingot.sandbox.worker import SandboxError
+from ingot.workspace.python_source import parse_python
 
 HERE = Path(__file__).parent
 WIRE = HERE / "wire.py"
@@ -58,7 +59,7 @@ def missing_names(tests: Asserts) -> tuple[list[str], list[str]]:
     A name of a built-in function is never the program's: a program that defines its own `abs` must not be asked for it.
     """
     try:
-        trees = [ast.parse(text) for text in (tests.prelude, tests.tests)]
+        trees = [parse_python(text) for text in (tests.prelude, tests.tests)]
     except (SyntaxError, ValueError) as error:
         raise VerifierError(
             f"the tests are not Python: {error}", place="code verifier", fix="correct the tests"

@@ -31,6 +31,8 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from ingot.workspace.python_source import parse_python
+
 PACKAGE = "bfcl_eval.eval_checker.multi_turn_eval.func_source_code"
 MODULES: Mapping[str, str] = {
     "GorillaFileSystem": "gorilla_file_system",
@@ -68,7 +70,7 @@ class Services:
     def call(self, text: str) -> str:
         """The result of a call, as the model reads it."""
         try:
-            return _as_text(self._value(ast.parse(BLANKS.sub(r"\1", text), "<string>", "eval").body))
+            return _as_text(self._value(parse_python(BLANKS.sub(r"\1", text), "eval").body))
         except Exception as error:  # noqa: BLE001 - a service may raise anything, and the model must read it
             return f"Error during execution: {error}"
 

@@ -14,6 +14,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from ingot.workspace.python_source import parse_python
+
 OPERATORS: Mapping[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
@@ -44,7 +46,7 @@ def decode(text: str) -> list[Called]:
     text = text if text.startswith("[") else f"[{text}"
     text = text if text.endswith("]") else f"{text}]"
     try:
-        body = ast.parse(text.strip().strip("'"), mode="eval").body
+        body = parse_python(text.strip().strip("'"), "eval").body
         if isinstance(body, ast.Call):
             return [_call(body)]
         if not isinstance(body, ast.List | ast.Tuple):
