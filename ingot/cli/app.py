@@ -7,7 +7,6 @@ from typing import Annotated, Any
 
 import typer
 
-from ingot import __version__
 from ingot.cli.chat import chat_command
 from ingot.cli.classifier import classifier_app
 from ingot.cli.convert import export_command, import_command
@@ -29,6 +28,7 @@ from ingot.cli.ui import ui_command
 from ingot.cli.watch import HANG_AFTER, HangOption, watch_command, watch_this
 from ingot.recipe.stages import STAGES
 from ingot.workspace.errors import IngotError, RecipeError
+from ingot.workspace.version import VERSION
 
 
 class _Commands(Group):
@@ -60,7 +60,7 @@ STAGES_PANEL = "Stages: run one by itself"
 
 def _show_version(wanted: bool) -> None:
     if wanted:
-        typer.echo(f"ingot {__version__}")
+        typer.echo(f"ingot {VERSION}")
         raise typer.Exit
 
 
