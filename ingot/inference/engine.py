@@ -38,10 +38,9 @@ from ingot.inference.in_flight import InFlight, check_finite
 from ingot.inference.memory import IDLE_CHUNK, Memory, check_sizes, size_caches, size_chunk
 from ingot.inference.prefill import next_chunks, read_chunks
 from ingot.inference.prompt_graphs import PromptGraphs, graphs_pay
-from ingot.inference.request import Completion, Request, check_prompt
+from ingot.inference.request import Completion, Request, Scoring, check_prompt
 from ingot.inference.rows import DecodingRows
 from ingot.inference.sampling import Sampling
-from ingot.inference.scoring import Scoring
 from ingot.inference.speculate.config import Speculation
 from ingot.inference.speculate.speculator import Speculator
 from ingot.inference.stats import Stats

@@ -11,12 +11,23 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from contextlib import AbstractContextManager
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, distributed
 
-from ingot.inference.divided.commands import ClearCaches, CopyCaches, Hidden, Load, MakeCaches, Project, Read, Room
+from ingot.inference.divided.commands import (
+    ClearCaches,
+    Command,
+    CopyCaches,
+    Hidden,
+    Load,
+    MakeCaches,
+    Project,
+    Read,
+    Room,
+)
 from ingot.inference.divided.rank import Cut, load_part, smallest_room
 from ingot.inference.memory import Copies, CopyKind, Memory
 from ingot.inference.weights import Weights, check_shapes
@@ -26,14 +37,23 @@ from ingot.workspace.errors import IngotError
 
 log = logging.getLogger(__name__)
 
-if TYPE_CHECKING:
-    from ingot.inference.divided.group import Group
+
+class Ranks(Protocol):
+    """What the leader needs of the processes that follow it (group.py)."""
+
+    size: int
+
+    def together(self, command: Command) -> AbstractContextManager[None]:
+        """All ranks do this: the others by the command, this one by the body."""
+
+    def close(self) -> None:
+        """End the followers."""
 
 
 class LeadingModel(Transformer):
     """Rank 0's part of the model; what it computes is what the whole model would."""
 
-    group: Group  # both are set by the group that makes it
+    group: Ranks  # both are set by the group that makes it
     cuts: Mapping[str, Cut]
 
     def hidden(

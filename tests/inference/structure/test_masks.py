@@ -20,6 +20,7 @@ from ingot.inference.structure.constraint import (
     compile_schema,
 )
 from ingot.inference.structure.errors import StructureError
+from ingot.inference.structure.library import library
 from ingot.inference.structure.vocabulary import Vocabulary, vocabulary_of
 from ingot.tokens.tokenizer import Tokenizer
 from ingot.workspace.errors import IngotError
@@ -258,12 +259,12 @@ def test_a_grammar_that_made_many_masks_is_compiled_anew(
 
 def test_without_the_library(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "llguidance", None)
-    vocabulary_module.library.cache_clear()
+    library.cache_clear()
     try:
         with pytest.raises(IngotError, match=r"\[serve\]"):
-            vocabulary_module.library()
+            library()
     finally:
-        vocabulary_module.library.cache_clear()
+        library.cache_clear()
 
 
 def test_threads(smollm2: Tokenizer) -> None:
