@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from ingot.cli.app import app
 from ingot.cli.show import show_rows
 from ingot.evals.bases.choices import Answered, Item, choice_metrics
-from ingot.evals.bases.suite import SUITES
+from ingot.evals.bases.suites import SUITES
 from ingot.evals.engine.request import Likely
 from ingot.evals.scores.history import save_step
 from ingot.evals.scores.printed import score_rows

@@ -141,7 +141,7 @@ def model_command(
         "precision": precision,
         "tokenizer": "" if tokenizer is None else str(tokenizer.resolve()),
     }
-    from ingot.evals.bases.suite import entry_of  # here, because it imports pydantic
+    from ingot.evals.bases.suites import entry_of  # here, because it imports pydantic
 
     options: dict[str, Any] = {"suites": [entry_of(name) for name in names]}
     options |= {name: value for name, value in values.items() if was_given(context, name)}
@@ -168,7 +168,7 @@ def _run_name(model: str) -> str:
 def list_command(as_json: JsonOption = False) -> None:
     """List the suites: what each measures, and where its questions come from."""
     from ingot.evals.bases.file_suite import FileSuite
-    from ingot.evals.bases.suite import SUITES
+    from ingot.evals.bases.suites import SUITES
 
     rows: list[dict[str, Any]] = [
         {

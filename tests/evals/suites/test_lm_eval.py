@@ -15,7 +15,8 @@ import numpy as np
 from lm_eval.api.metrics import matthews_corrcoef, perplexity
 from scipy.stats import bootstrap
 
-from ingot.evals.bases.suite import SUITES, Measured
+from ingot.evals.bases.suite import Measured
+from ingot.evals.bases.suites import SUITES
 from ingot.evals.engine.request import Conversation, Generation, Likelihood, Likely, Request
 from ingot.evals.scores.statistics import estimate
 from ingot.evals.suites.lambada import perplexity_units
