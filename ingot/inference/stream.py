@@ -8,7 +8,7 @@ from typing import Protocol
 from ingot.inference.request import Request
 
 
-class Steps(Protocol):
+class SteppedEngine(Protocol):
     """What a stream needs of the engine."""
 
     def step(self) -> object:
@@ -18,14 +18,14 @@ class Steps(Protocol):
         """End a request, wherever it is."""
 
 
-def stream_tokens(engine: Steps, request: Request) -> Generator[int, None, None]:
+def stream_tokens(engine: SteppedEngine, request: Request) -> Generator[int, None, None]:
     """The tokens of a request of the engine; closing the iterator frees its slot."""
     tokens = _stream(engine, request)
     next(tokens)  # into its `try`: closing it before the first token frees its slot, too
     return tokens
 
 
-def _stream(engine: Steps, request: Request) -> Generator[int, None, None]:
+def _stream(engine: SteppedEngine, request: Request) -> Generator[int, None, None]:
     try:
         yield 0  # for `stream_tokens` alone
         given = 0

@@ -38,7 +38,7 @@ from ingot.workspace.errors import IngotError
 log = logging.getLogger(__name__)
 
 
-class Ranks(Protocol):
+class DividedRanks(Protocol):
     """What the leader needs of the processes that follow it (group.py)."""
 
     size: int
@@ -53,7 +53,7 @@ class Ranks(Protocol):
 class LeadingModel(Transformer):
     """Rank 0's part of the model; what it computes is what the whole model would."""
 
-    group: Ranks  # both are set by the group that makes it
+    group: DividedRanks  # both are set by the group that makes it
     cuts: Mapping[str, Cut]
 
     def hidden(
