@@ -13,7 +13,7 @@ from ingot.cli.convert import export_command, import_command
 from ingot.cli.env import env_app
 from ingot.cli.eval import eval_app
 from ingot.cli.given import refuse_given
-from ingot.cli.help import App, Group
+from ingot.cli.help import App, CommandGroup
 from ingot.cli.merge import merge_command
 from ingot.cli.model import model_app
 from ingot.cli.new import new_command
@@ -31,7 +31,7 @@ from ingot.workspace.errors import IngotError, RecipeError
 from ingot.workspace.version import VERSION
 
 
-class _Commands(Group):
+class _Commands(CommandGroup):
     """The commands in the order below; stages in the order of the data flow."""
 
     def list_commands(self, ctx: Any) -> list[str]:

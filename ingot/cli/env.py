@@ -17,10 +17,10 @@ from ingot.workspace.errors import RecipeError
 if TYPE_CHECKING:
     from ingot.envs.environment import Environment
     from ingot.envs.episode import Episode
-    from ingot.envs.rollout.episode_run import Limits
+    from ingot.envs.rollout.episode_run import EpisodeLimits
     from ingot.envs.rollout.policies import MessagePolicy, Policy
     from ingot.envs.task import Task
-    from ingot.envs.trial import Trial
+    from ingot.envs.trial import EnvironmentTrial
     from ingot.tokens.chat import ChatFormat
 
 env_app = App(name="env", help="List environments; try one before it is trained on.", no_args_is_help=True)
@@ -150,15 +150,15 @@ def test_command(
         raise typer.Exit(1)
 
 
-def _limits(policy: str, max_new_tokens: int, max_tokens: int, max_turns: int) -> Limits:
+def _limits(policy: str, max_new_tokens: int, max_tokens: int, max_turns: int) -> EpisodeLimits:
     """What scripts write is measured in bytes; a server is told how many tokens it may write."""
-    from ingot.envs.rollout.episode_run import Limits
+    from ingot.envs.rollout.episode_run import EpisodeLimits
 
     if policy == SCRIPTED:
-        return Limits(BYTES, BYTES, max_turns)
+        return EpisodeLimits(BYTES, BYTES, max_turns)
     if policy.startswith(SERVERS):
-        return Limits(max_new_tokens, BYTES, max_turns)
-    return Limits(max_new_tokens, max_tokens, max_turns)
+        return EpisodeLimits(max_new_tokens, BYTES, max_turns)
+    return EpisodeLimits(max_new_tokens, max_tokens, max_turns)
 
 
 def find_environment(name: str, changes: Sequence[str]) -> Environment:
@@ -220,7 +220,7 @@ def _chat_and_model(policy: str, model_name: str, max_tokens: int) -> tuple[Chat
     return ChatFormat(model.tokenizer), Engine(model, slots=64, length=max_tokens)
 
 
-def _show(environment: Environment, trial: Trial) -> None:
+def _show(environment: Environment, trial: EnvironmentTrial) -> None:
     from rich.console import Console
     from rich.table import Table
 

@@ -18,7 +18,7 @@ import typer
 from ingot.cli.eval_compare import DataOption, LimitOption, compare_command, follow_command, subset_command
 from ingot.cli.eval_signal import signal_command
 from ingot.cli.given import refuse_given, was_given
-from ingot.cli.help import App, Group
+from ingot.cli.help import App, CommandGroup
 from ingot.cli.run_stages import run_stages
 from ingot.cli.show import console, print_json
 from ingot.workspace.errors import RecipeError
@@ -31,7 +31,7 @@ RECIPES = (".yaml", ".yml")
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
-class EvalGroup(Group):
+class EvalGroup(CommandGroup):
     """`ingot eval FILE.yaml` runs a recipe's eval stages; `ingot eval MODEL` measures a model."""
 
     def named(self, args: list[str]) -> list[str]:

@@ -45,7 +45,7 @@ from ingot.inference.speculate.config import Speculation
 from ingot.inference.speculate.speculator import Speculator
 from ingot.inference.stats import Stats
 from ingot.inference.stream import stream_tokens
-from ingot.inference.weights import Weights, in_precision
+from ingot.inference.weights import EngineWeights, in_precision
 from ingot.model.mixers.cache import PAGE
 from ingot.model.transformer import Transformer
 from ingot.workspace.errors import IngotError
@@ -117,7 +117,7 @@ class Engine:
         self._timed = 0  # requests with a deadline
         self._numbers = 0
         self._stats = Stats(pages_total=self._memory.pool.count)
-        self._weights = LeadingWeights(model) if isinstance(model, LeadingModel) else Weights(model, learner)
+        self._weights = LeadingWeights(model) if isinstance(model, LeadingModel) else EngineWeights(model, learner)
 
     # ---- what callers use
 

@@ -12,7 +12,7 @@ from typing import Literal
 
 import torch
 
-from ingot.inference.pages import Match, Pool
+from ingot.inference.pages import Match, PagePool
 from ingot.inference.request import Request
 from ingot.inference.snapshots import Snapshot, Snapshots
 from ingot.model.block import Block
@@ -43,7 +43,7 @@ class Memory:
             self.draft_cache = model.multi_token.make_cache(cache_shape, model.embedding.weight.dtype, self.device)
         self._all_caches = [cache for cache in (*self.caches, self.draft_cache) if cache is not None]
         self.in_pages = all(cache.in_pages for cache in self._all_caches)
-        self.pool = Pool(cache_shape.pages, cache_shape.page)
+        self.pool = PagePool(cache_shape.pages, cache_shape.page)
         self.padding_slot = cache_shape.slots - 1
         self._slots = list(range(count - 1, -1, -1))
         self.snapshots = Snapshots([] if self.in_pages else range(count, self.padding_slot))

@@ -80,7 +80,7 @@ def make_results(works: Sequence[StageWork]) -> list[StageResult]:
     return results
 
 
-class RunRecord:
+class RunningRecord:
     """run.json of a run that is going on."""
 
     def __init__(self, folder: Path, recipe: Recipe, results: Sequence[StageResult]) -> None:

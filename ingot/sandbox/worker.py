@@ -32,7 +32,7 @@ class SandboxError(IngotError):
     """The sandbox itself failed: nothing is known about the program."""
 
 
-class Worker:
+class SandboxWorker:
     """A zygote and its sandbox. Not for several threads at once."""
 
     def __init__(self, level: Level) -> None:
@@ -65,7 +65,7 @@ class Worker:
             self.close()
             raise
 
-    def __enter__(self) -> Worker:
+    def __enter__(self) -> SandboxWorker:
         return self
 
     def __exit__(self, *exception: object) -> None:

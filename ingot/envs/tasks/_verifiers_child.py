@@ -39,10 +39,10 @@ TAIL = 600  # bytes of what the process complained about that a message shows
 Line = dict[str, Any]
 
 
-class Talk:
+class ProcessTalk:
     """One conversation with the process: an episode, or the loading of the environment."""
 
-    def __init__(self, child: Child, number: int) -> None:
+    def __init__(self, child: VerifiersProcess, number: int) -> None:
         self.child, self.number = child, number
         self.ended = self._closing = False
         self._answer: Future[Line] = Future()
@@ -79,7 +79,7 @@ class Talk:
             self.child.kill()
 
 
-class Child:
+class VerifiersProcess:
     """The process. Any thread may use it."""
 
     def __init__(self, python: str, folders: tuple[str, ...]) -> None:
@@ -87,7 +87,7 @@ class Child:
         self._mark = secrets.token_hex(16)
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the process
         self._lock, self._writing = threading.Lock(), threading.Lock()
-        self._talks: dict[int, Talk] = {}
+        self._talks: dict[int, ProcessTalk] = {}
         self._numbers = iter(range(1 << 62))
         self._listener: threading.Thread | None = None
         surroundings = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}  # that is ours
@@ -136,12 +136,12 @@ class Child:
             raise RecipeError(told["error"], place=place, fix=told["fix"])
         self.tasks = told["tasks"]
 
-    def talk(self) -> Talk:
+    def talk(self) -> ProcessTalk:
         """A new conversation."""
         with self._lock:
-            return Talk(self, next(self._numbers))
+            return ProcessTalk(self, next(self._numbers))
 
-    def send(self, talk: Talk, line: Mapping[str, Any]) -> None:
+    def send(self, talk: ProcessTalk, line: Mapping[str, Any]) -> None:
         """Say something in a talk, and listen from now on."""
         with self._lock:
             self._talks[talk.number] = talk
@@ -234,11 +234,11 @@ class Child:
             pass
 
 
-_children: dict[tuple[str, ...], Child] = {}
+_children: dict[tuple[str, ...], VerifiersProcess] = {}
 _starting = threading.Lock()
 
 
-def child_of(python: str, folders: tuple[str, ...], load: Mapping[str, Any], seconds: float) -> Child:
+def child_of(python: str, folders: tuple[str, ...], load: Mapping[str, Any], seconds: float) -> VerifiersProcess:
     """The process in which an environment is loaded; started if there is none, or if it has died."""
     key = (python, *folders, json.dumps(load, sort_keys=True))
     with _starting:
@@ -248,7 +248,7 @@ def child_of(python: str, folders: tuple[str, ...], load: Mapping[str, Any], sec
         if child is not None:
             del _children[key]
             child.close()
-        child = Child(python, folders)
+        child = VerifiersProcess(python, folders)
         with contextlib.ExitStack() as undone:  # a process that did not load, or was interrupted in it, does not stay
             undone.callback(child.close, seconds=0.0)
             child.load(load, seconds)

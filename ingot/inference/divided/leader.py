@@ -30,7 +30,7 @@ from ingot.inference.divided.commands import (
 )
 from ingot.inference.divided.rank import Cut, load_part, smallest_room
 from ingot.inference.memory import Copies, CopyKind, Memory
-from ingot.inference.weights import Weights, check_shapes
+from ingot.inference.weights import EngineWeights, check_shapes
 from ingot.model.mixers.cache import Cache, CacheShape
 from ingot.model.transformer import Transformer
 from ingot.workspace.errors import IngotError
@@ -136,7 +136,7 @@ class LeadingMemory(Memory):
             super()._copy(kind, copies)
 
 
-class LeadingWeights(Weights):
+class LeadingWeights(EngineWeights):
     """The checksum is that of the whole model. Nobody else has this model, so that writes need only be counted."""
 
     def __init__(self, model: LeadingModel) -> None:

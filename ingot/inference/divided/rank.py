@@ -22,7 +22,7 @@ from torch.distributed.tensor import DTensor, Shard
 from ingot.inference.checksum import fold_sums, tensor_sums
 from ingot.inference.memory import room_for_caches
 from ingot.model.config import ModelConfig
-from ingot.model.order import Order, in_model_order, in_ranks_order, orders
+from ingot.model.order import ShardOrder, in_model_order, in_ranks_order, orders
 from ingot.model.transformer import Transformer
 from ingot.train.parallel.tensor import divide_over
 from ingot.train.parallel.ties import all_gather
@@ -36,7 +36,7 @@ class Cut:
     """How a tensor of the model lies on the ranks: along `axis`, and in which order of its rows. None: whole on each."""
 
     axis: int | None = None
-    order: Order | None = None
+    order: ShardOrder | None = None
 
     def whole_shape(self, part: Tensor, ranks: int) -> tuple[int, ...]:
         """The shape of all parts together."""

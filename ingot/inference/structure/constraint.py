@@ -49,7 +49,7 @@ class State:
 
     __slots__ = ("_before", "_constraint", "_length", "_look", "_run")
 
-    def __init__(self, constraint: Constraint, before: tuple[int, int], length: int, run: _Run | None) -> None:
+    def __init__(self, constraint: Constraint, before: tuple[int, int], length: int, run: _MatcherRun | None) -> None:
         self._constraint, self._before, self._length, self._run = constraint, before, length, run
         self._look: AllowedTokens | None = None
 
@@ -81,17 +81,17 @@ class State:
                 cache.put(self._before, self._look, self._look.mask.nbytes + 200)
         return self._look
 
-    def _current(self) -> _Run:
+    def _current(self) -> _MatcherRun:
         """A matcher that has read the text up to here, and no more: another text may have gone on from here."""
         if self._run is None:
-            self._run = _Run(self._constraint.matcher.deep_copy(), 0)
+            self._run = _MatcherRun(self._constraint.matcher.deep_copy(), 0)
         elif self._run.length > self._length:
-            ahead, self._run = self._run, _Run(self._run.matcher.deep_copy(), self._length)
+            ahead, self._run = self._run, _MatcherRun(self._run.matcher.deep_copy(), self._length)
             self._run.matcher.rollback(ahead.length - self._length)
         return self._run
 
 
-class _Run:
+class _MatcherRun:
     """llguidance's matcher of one text, and how many tokens it has read."""
 
     def __init__(self, matcher: Any, length: int) -> None:
@@ -115,7 +115,7 @@ class Constraint:
         """The state before the first token."""
         return State(self, (self._number, -1), 0, None)
 
-    def look(self, run: _Run) -> AllowedTokens:
+    def look(self, run: _MatcherRun) -> AllowedTokens:
         """The mask of a state, and whether the text may end in it."""
         size, matcher = self.vocabulary.size, run.matcher
         complete = matcher.is_accepting()
@@ -129,7 +129,7 @@ class Constraint:
         self.worn |= self._masks > MASKS_AT_MOST
         return AllowedTokens(mask, complete, next(_numbers))
 
-    def check(self, run: _Run) -> None:
+    def check(self, run: _MatcherRun) -> None:
         """An error if a limit was reached."""
         if run.matcher.is_error():
             self.worn = True

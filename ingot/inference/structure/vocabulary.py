@@ -14,7 +14,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from numpy.typing import NDArray
 
-from ingot.inference.structure.cache import Cache
+from ingot.inference.structure.cache import ByteBoundedCache
 from ingot.inference.structure.library import library
 from ingot.tokens.tokenizer import Tokenizer
 
@@ -35,8 +35,9 @@ class Vocabulary:
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self.size = tokenizer.vocabulary_size
-        self.grammars: Cache[object] = Cache(GRAMMAR_BYTES)  # by grammar: its constraint (constraint.py), or its error
-        self.masks: Cache[AllowedTokens] = Cache(MASK_BYTES)
+        # by grammar: its constraint (constraint.py), or the error that refused it
+        self.grammars: ByteBoundedCache[object] = ByteBoundedCache(GRAMMAR_BYTES)
+        self.masks: ByteBoundedCache[AllowedTokens] = ByteBoundedCache(MASK_BYTES)
         self.tokens: Any = library().LLTokenizer(library().TokenizerWrapper(_Tokens(tokenizer)))
 
 

@@ -100,7 +100,7 @@ def _pieces(x_BHTW: Tensor, indices: Tensor, sizes: list[tuple[int, int]]) -> It
 
 
 @dataclass(frozen=True)
-class Call:
+class KernelCall:
     """One call of the kernel: `count` pieces of `queries` queries against `keys` keys."""
 
     count: int
@@ -110,10 +110,10 @@ class Call:
 
 
 @dataclass(frozen=True)
-class Plan:
+class CallPlan:
     """The calls of a pass, and where their tokens lie in the flattened batch, one call after the other."""
 
-    calls: list[Call]
+    calls: list[KernelCall]
     queries: Tensor
     keys: Tensor
     back: Tensor  # for every token of the batch, where its output is among the calls' outputs; 0 for padding
@@ -122,7 +122,7 @@ class Plan:
 Job = tuple[list[DocumentSpan], int, int, Tensor | None]  # pieces, keys before each, queries of each, band
 
 
-def _plan(mask: Mask, context: Context) -> Plan:
+def _plan(mask: Mask, context: Context) -> CallPlan:
     """Squares grouped by length, and all banded blocks in one call. Made on the host, where the spans are."""
     pieces = mask.pieces(context) or [DocumentSpan(0, 1)]  # all padding: any token will do, its output is not used
     rows, length = context.positions_BT.shape
@@ -136,12 +136,12 @@ def _plan(mask: Mask, context: Context) -> Plan:
     device = context.positions_BT.device
     for spans, before, size, band in jobs:
         indices, real = _indices(spans, 0, size)
-        calls.append(Call(len(spans), size, before + size, None if band is None else band.to(device)))
+        calls.append(KernelCall(len(spans), size, before + size, None if band is None else band.to(device)))
         queries.append(indices.flatten())
         keys.append(_indices(spans, before, size)[0].flatten())
         back[indices[real]] = done + real.flatten().nonzero().flatten()
         done += indices.numel()
-    return Plan(calls, torch.cat(queries).to(device), torch.cat(keys).to(device), back.to(device))
+    return CallPlan(calls, torch.cat(queries).to(device), torch.cat(keys).to(device), back.to(device))
 
 
 def _bands(pieces: list[DocumentSpan], window: int) -> list[Job]:

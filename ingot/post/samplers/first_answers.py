@@ -19,14 +19,14 @@ from ingot.model.transformer import Transformer
 from ingot.post.barrier import Between
 from ingot.post.processes import Processes
 from ingot.post.rl.config import RlConfig
-from ingot.post.rl.curriculum.offline_filter import Answers, model_about, samples_each
+from ingot.post.rl.curriculum.offline_filter import AnswerSource, model_about, samples_each
 from ingot.post.samplers.dispatcher import Dispatcher
 from ingot.post.samplers.listed import ListedTasks
 from ingot.post.samplers.start import make_transport
 from ingot.post.samplers.task_stream import TaskStream
 
 
-class SamplerAnswers(Answers):
+class SamplerAnswers(AnswerSource):
     """Answers by samplers of the first process; they start when the first answer is asked for, and end with `close`."""
 
     leads = True

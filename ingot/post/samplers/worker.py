@@ -25,11 +25,11 @@ from torch import Tensor
 
 from ingot.data.engine.local_pool import end_with_parent
 from ingot.envs.config import TaskMixConfig
-from ingot.envs.rollout.episode_run import Limits
+from ingot.envs.rollout.episode_run import EpisodeLimits
 from ingot.envs.rollout.pausable import OrderPlayer
 from ingot.envs.rollout.rollout import Order
 from ingot.envs.tools.find import find_tools
-from ingot.inference.divided.group import Group
+from ingot.inference.divided.group import EngineGroup
 from ingot.inference.engine import Engine
 from ingot.inference.weights import empty_model
 from ingot.model.config import ModelConfig
@@ -150,7 +150,7 @@ class Sampler:
             job = self.jobs.popleft()
             own = self.config
             seconds = own.episode_seconds
-            limits = Limits(
+            limits = EpisodeLimits(
                 job.max_new_tokens, own.length, stops=own.stops, episode_seconds=seconds, budgets=own.budgets
             )
             self.began[job.number] = self.engine.version
@@ -205,7 +205,7 @@ class Sampler:
 def make_model(config: SamplerConfig) -> Transformer:
     """A model for weights to come, on one device, or divided over several."""
     if len(config.devices) > 1:
-        return Group(config.model, config.dtype, config.devices, config.threads).model
+        return EngineGroup(config.model, config.dtype, config.devices, config.threads).model
     with torch.device(config.devices[0]):
         return empty_model(config.model, config.dtype)
 

@@ -21,7 +21,7 @@ from itertools import groupby
 from typing import Any
 
 from ingot.envs.episode import Episode
-from ingot.envs.rollout.episode_run import Limits
+from ingot.envs.rollout.episode_run import EpisodeLimits
 from ingot.envs.rollout.policies import MessagePolicy, Policy
 from ingot.envs.rollout.rollout import Drawing, rollout
 from ingot.envs.task import Task
@@ -54,7 +54,7 @@ class AttemptWriter:
 
 
 @dataclass
-class Kept:
+class KeptConversations:
     """The conversations of an environment, and the rejected attempts with their reasons."""
 
     rows: list[dict[str, Any]] = field(default_factory=list)
@@ -111,7 +111,7 @@ def _attempt_round(
     """`samples` attempts at each of the tasks."""
     environment = config.environment
     repeated = [task for task in tasks for _ in range(config.samples)]
-    limits = Limits(max_new_tokens, writer.limit, config.max_turns)
+    limits = EpisodeLimits(max_new_tokens, writer.limit, config.max_turns)
 
     def attempt_run(run: slice, between: Between) -> list[Episode]:
         if isinstance(writer.policy, Engine):
@@ -154,9 +154,9 @@ def train_tasks(config: EnvironmentConfig, seed: int) -> list[Task]:
     return list({task.id: task for task in config.environment.generate(seed, config.count, "train")}.values())
 
 
-def select(config: EnvironmentConfig, episodes: Sequence[Episode], writer: AttemptWriter) -> Kept:
+def select(config: EnvironmentConfig, episodes: Sequence[Episode], writer: AttemptWriter) -> KeptConversations:
     """The conversations among the attempts; `episodes` has those of a task together."""
-    kept = Kept()
+    kept = KeptConversations()
     if config.cut_thoughts is not None:
         episodes = [_with_cut_thought(each, writer.chat, config.cut_thoughts) for each in episodes]
     for _, group in groupby(episodes, key=lambda each: each.task.id):

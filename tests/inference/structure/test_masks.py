@@ -11,7 +11,7 @@ import pytest
 
 from ingot.inference.structure import constraint as constraint_module
 from ingot.inference.structure import vocabulary as vocabulary_module
-from ingot.inference.structure.cache import Cache
+from ingot.inference.structure.cache import ByteBoundedCache
 from ingot.inference.structure.constraint import (
     Constraint,
     State,
@@ -223,7 +223,7 @@ def test_what_is_kept_is_bounded(small: Tokenizer, fresh: Vocabulary) -> None:
 
 
 def test_a_cache_forgets_what_was_not_used_for_longest() -> None:
-    cache: Cache[str] = Cache(10)
+    cache: ByteBoundedCache[str] = ByteBoundedCache(10)
     cache.put("a", "A", 4)
     cache.put("b", "B", 4)
     assert cache.get("a") == "A"
@@ -271,7 +271,7 @@ def test_threads(smollm2: Tokenizer) -> None:
     """Eight threads compile and sample at once; each sees the masks that one thread sees alone."""
     names = ["person", "tree", "expression", "open", "long", "date-time", "any of", "list"]
     alone = {name: write(compile_schema(CASES[name][0], smollm2), smollm2, random.Random(1)) for name in names}
-    vocabulary_of(smollm2).grammars = Cache(1 << 26)
+    vocabulary_of(smollm2).grammars = ByteBoundedCache(1 << 26)
     together: dict[str, bytes | None] = {}
 
     def work(name: str) -> None:

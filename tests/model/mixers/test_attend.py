@@ -104,7 +104,7 @@ def test_a_backend_that_lacks_a_part_says_so() -> None:
 def test_layers_with_one_mask_share_its_plan(monkeypatch: pytest.MonkeyPatch) -> None:
     made, original = [], attend_sdpa._plan
 
-    def counted(mask: Mask, context: Context) -> attend_sdpa.Plan:
+    def counted(mask: Mask, context: Context) -> attend_sdpa.CallPlan:
         made.append(mask)
         return original(mask, context)
 

@@ -13,12 +13,12 @@ from ingot.checkpoints.checkpoint import load_model
 from ingot.envs.config import TaskMixConfig
 from ingot.envs.episode import Episode
 from ingot.envs.mix import TaskMix
-from ingot.envs.rollout.episode_run import Limits
+from ingot.envs.rollout.episode_run import EpisodeLimits
 from ingot.envs.rollout.probes import Scripted
 from ingot.envs.rollout.rollout import rollout
 from ingot.envs.task import Task
 from ingot.model.transformer import Transformer
-from ingot.post.algorithm import Graded, Samples
+from ingot.post.algorithm import GradedSpan, Samples
 from ingot.post.algorithms.reverse_kl import ReverseKl
 from ingot.post.data.conversations.conversation_file import rendered_conversations
 from ingot.post.distill import stage as distill
@@ -83,7 +83,7 @@ def test_a_teacher_reads_every_turn_of_an_episode(tokenizer: Tokenizer, other: T
         return [each for each in mix.solution(played.task) if each.role == "assistant"][played.turns]
 
     chat = ChatFormat(tokenizer)
-    (played,) = rollout([task], Scripted(script, chat), chat, mix.kinds, limits=Limits(256, 2048))
+    (played,) = rollout([task], Scripted(script, chat), chat, mix.kinds, limits=EpisodeLimits(256, 2048))
     assert played.score.correct and played.turns == 2
     (dialogue,) = episode_dialogues(played, {})
     views = make_views(dialogue, Respeller(chat, ChatFormat(other)))
@@ -211,7 +211,7 @@ def test_a_group_is_one_action_of_the_exact_gradient() -> None:
         )
         for each in answers
     ]
-    graded = [[Graded(1, 3, float(one))] for one in teacher]
+    graded = [[GradedSpan(1, 3, float(one))] for one in teacher]
     samples = Samples(episodes, 1, list, list, list, 2, graded=lambda: graded)
     rows, metrics = ReverseKl(algorithm="reverse_kl").advantages(samples)
     assert all(row[0] == 0 and row[1] == row[2] for row in rows)

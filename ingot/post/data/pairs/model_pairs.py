@@ -16,7 +16,7 @@ from ingot.envs.environment import Environment
 from ingot.envs.episode import UNSCORED, Episode, Score
 from ingot.envs.mix import TaskMix
 from ingot.envs.rollout.endpoint import EndpointPolicy
-from ingot.envs.rollout.episode_run import Limits
+from ingot.envs.rollout.episode_run import EpisodeLimits
 from ingot.envs.rollout.external import LedEnvironment
 from ingot.envs.rollout.policies import MessagePolicy, Policy
 from ingot.envs.rollout.rollout import Drawing, rollout
@@ -30,7 +30,7 @@ from ingot.inference.load import load_to_sample
 from ingot.post.barrier import Between
 from ingot.post.data.pairs.answers import PIECE, SLOTS, from_row, to_row
 from ingot.post.data.pairs.own_pairs import PAIRS_FILE
-from ingot.post.data.pairs.pair import Pair, Written
+from ingot.post.data.pairs.pair import FileAnswer, Pair
 from ingot.post.data.pairs.pair_file import encode_answers
 from ingot.post.data.pairs.pair_rows import read_prompt
 from ingot.post.policy import chat_format
@@ -57,7 +57,7 @@ class Prompts(Environment):
 class ModelPairs:
     """The pairs with the episodes that they are from, and how many prompts gave none."""
 
-    pairs: list[Pair[Written]]
+    pairs: list[Pair[FileAnswer]]
     episodes: list[tuple[Episode, Episode]]
     without: int
 
@@ -125,7 +125,7 @@ def answers(
                 own_chat,
                 environments,
                 drawing=Drawing(config.temperature, seed=folder.seed),
-                limits=Limits(config.max_new_tokens, length),
+                limits=EpisodeLimits(config.max_new_tokens, length),
                 tools=find_tools(config.tools),
                 only=run,
                 between=between,
@@ -158,7 +158,7 @@ def opened(
     yield str(weights_checksum(model)), Engine(model, slots=SLOTS, length=length), chat_format(model), length
 
 
-def _encode(chat: ChatFormat, tools: Mapping[str, Tool], *episodes: Episode) -> list[Written]:
+def _encode(chat: ChatFormat, tools: Mapping[str, Tool], *episodes: Episode) -> list[FileAnswer]:
     """The answers as the model that is trained reads and writes them, in the task's mode of thinking."""
     task = episodes[0].task
     offered = schemas({**tools, **{tool.name: tool for tool in task.tools}}.values())
