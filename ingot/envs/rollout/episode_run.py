@@ -1,7 +1,7 @@
 """One episode, from its beginning to its end.
 
 `play` is a generator: where it needs something it yields a request, and is sent the answer. A `Turn` is written by the policy, an
-`BackgroundCall` runs beside the sampling. So an episode reads as it happens, while rollout.py plays many of them at the same time.
+`BackgroundCall` runs beside the sampling. So an episode reads as it happens, while rollout.py plays many of them at once.
 """
 
 from __future__ import annotations
