@@ -39,7 +39,7 @@ from ingot.checkpoints.checkpoint import load_model
 from ingot.checkpoints.convert import export_model
 from ingot.envs.episode import Episode
 from ingot.envs.mix import TaskMix
-from ingot.envs.rollout.episode_run import EpisodeLimits
+from ingot.envs.rollout.episode_run import Limits
 from ingot.envs.rollout.rollout import Drawing, rollout
 from ingot.envs.task import Task
 from ingot.inference.engine import Engine
@@ -125,7 +125,7 @@ def run_sampling(mode: str, config: RlConfig, checkpoint: Path) -> dict[str, flo
     for step in range(config.steps):
         drawn = mix.generate(step, config.prompts_per_step, "train", first=step * config.prompts_per_step)
         tasks = [task for task in drawn for _ in range(config.group)]
-        limits = EpisodeLimits(config.max_new_tokens, config.sequence_length)
+        limits = Limits(config.max_new_tokens, config.sequence_length)
         began = time.perf_counter()
         episodes = rollout(
             tasks, engine, chat, mix.kinds, drawing=Drawing(config.temperature, seed=step), limits=limits

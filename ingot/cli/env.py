@@ -17,7 +17,7 @@ from ingot.workspace.errors import RecipeError
 if TYPE_CHECKING:
     from ingot.envs.environment import Environment
     from ingot.envs.episode import Episode
-    from ingot.envs.rollout.episode_run import EpisodeLimits
+    from ingot.envs.rollout.episode_run import Limits
     from ingot.envs.rollout.policies import MessagePolicy, Policy
     from ingot.envs.task import Task
     from ingot.envs.trial import EnvironmentTrial
@@ -150,15 +150,15 @@ def test_command(
         raise typer.Exit(1)
 
 
-def _limits(policy: str, max_new_tokens: int, max_tokens: int, max_turns: int) -> EpisodeLimits:
+def _limits(policy: str, max_new_tokens: int, max_tokens: int, max_turns: int) -> Limits:
     """What scripts write is measured in bytes; a server is told how many tokens it may write."""
-    from ingot.envs.rollout.episode_run import EpisodeLimits
+    from ingot.envs.rollout.episode_run import Limits
 
     if policy == SCRIPTED:
-        return EpisodeLimits(BYTES, BYTES, max_turns)
+        return Limits(BYTES, BYTES, max_turns)
     if policy.startswith(SERVERS):
-        return EpisodeLimits(max_new_tokens, BYTES, max_turns)
-    return EpisodeLimits(max_new_tokens, max_tokens, max_turns)
+        return Limits(max_new_tokens, BYTES, max_turns)
+    return Limits(max_new_tokens, max_tokens, max_turns)
 
 
 def find_environment(name: str, changes: Sequence[str]) -> Environment:

@@ -13,7 +13,7 @@ from functools import partial
 from ingot.envs.environment import Environment
 from ingot.envs.episode import Episode, Score
 from ingot.envs.rollout.background import BackgroundWork, call
-from ingot.envs.rollout.episode_run import EpisodeLimits
+from ingot.envs.rollout.episode_run import Limits
 
 WAIT_SECONDS = 0.05  # between two calls of `between`
 
@@ -22,7 +22,7 @@ def second_opinions(
     verifier: Environment,
     episodes: Sequence[Episode],
     between: Callable[[], None] = lambda: None,
-    seconds: float = EpisodeLimits.judge_seconds,
+    seconds: float = Limits.judge_seconds,
 ) -> list[float | None]:
     """The reward that `verifier` gives for each episode; None where it failed, or the episode's own environment did."""
     found: list[float | None] = [None] * len(episodes)

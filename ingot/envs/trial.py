@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 
 from ingot.envs.environment import Environment
 from ingot.envs.episode import Episode
-from ingot.envs.rollout.episode_run import EpisodeLimits
+from ingot.envs.rollout.episode_run import Limits
 from ingot.envs.rollout.policies import MessagePolicy, Policy
 from ingot.envs.rollout.probes import DRAWN, Scripted
 from ingot.envs.rollout.rollout import PLAIN, Drawing, rollout
@@ -102,7 +102,7 @@ def try_environment(
     count: int = 32,
     samples: int = 1,
     split: Split = "train",
-    limits: EpisodeLimits,
+    limits: Limits,
     drawing: Drawing = PLAIN,
     seed: int = 0,
     keep: Callable[[str, Sequence[Episode]], None] = lambda *_: None,

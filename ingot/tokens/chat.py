@@ -30,7 +30,7 @@ from functools import cached_property
 from itertools import chain, pairwise
 from typing import Any
 
-from ingot.tokens.layout import PROBE, RowLayout, find_layout, put_together
+from ingot.tokens.layout import PROBE, Layout, find_layout, put_together
 from ingot.tokens.message import Message as Message
 from ingot.tokens.message import ToolCall as ToolCall
 from ingot.tokens.rendering import Format, Rendering
@@ -212,7 +212,7 @@ class ChatFormat:
         return _without_tags(message) if self._answer_tags else message
 
     @cached_property
-    def layout(self) -> RowLayout:
+    def layout(self) -> Layout:
         """The blanks that the template prints around traces and calls."""
         return find_layout(self.syntax, self._probed)
 

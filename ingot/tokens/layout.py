@@ -14,13 +14,13 @@ from dataclasses import dataclass
 from ingot.tokens.calls import read_call
 from ingot.tokens.message import Message, ToolCall
 from ingot.tokens.syntax import Syntax
-from ingot.tokens.turn import TurnPart
+from ingot.tokens.turn import Part
 
 PROBE, PROBE_TRACE = "a probing answer", "a probing trace"
 
 
 @dataclass(frozen=True)
-class RowLayout:
+class Layout:
     """The blanks around a trace and before a call."""
 
     after_start: str = ""  # of a trace
@@ -29,14 +29,14 @@ class RowLayout:
     before_call: str = ""
 
 
-def find_layout(syntax: Syntax, render: Callable[[Message], str]) -> RowLayout:
+def find_layout(syntax: Syntax, render: Callable[[Message], str]) -> Layout:
     """The layout of a template that renders a turn as `render` does."""
-    found = RowLayout()
+    found = Layout()
     if syntax.think is not None:
         start, end = map(re.escape, syntax.think)
         text = render(Message("assistant", PROBE, PROBE_TRACE))
         around = re.search(rf"{start}(\s*){PROBE_TRACE}(\s*){end}(\s*){PROBE}", text)
-        found = RowLayout(*around.groups()) if around else found
+        found = Layout(*around.groups()) if around else found
     if syntax.call is not None:
         text = render(Message("assistant", PROBE, tool_calls=[ToolCall("probe", {})]))
         before = re.search(rf"{PROBE}(\s*){re.escape(syntax.call[0])}", text)
@@ -44,7 +44,7 @@ def find_layout(syntax: Syntax, render: Callable[[Message], str]) -> RowLayout:
     return found
 
 
-def put_together(parts: Iterable[TurnPart], message: Message, layout: RowLayout, syntax: Syntax) -> Message:
+def put_together(parts: Iterable[Part], message: Message, layout: Layout, syntax: Syntax) -> Message:
     """The message with the parts of its turn; what is wrong with a call is added to its problems."""
     call, called = "", False
     for part in parts:

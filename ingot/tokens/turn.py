@@ -25,7 +25,7 @@ BARE_BEGINNING = re.compile(r'\s*(\{\s*("n?a?m?e?"?\s*)?)?')
 
 
 @dataclass(frozen=True)
-class TurnPart:
+class Part:
     """Some text of a section; `ends`: the section is over."""
 
     section: Section
@@ -55,25 +55,25 @@ class TurnReader:
         """The character of the content with which the token that came last begins."""
         return self._scanner.start - self.foreign
 
-    def push(self, token: int) -> Iterator[TurnPart]:
+    def push(self, token: int) -> Iterator[Part]:
         """The parts that `token` adds."""
         for event in self._scanner.push(token):
             yield from self._event(event)
 
-    def read(self, tokens: Sequence[int]) -> Iterator[TurnPart]:
+    def read(self, tokens: Sequence[int]) -> Iterator[Part]:
         """The parts of a whole turn."""
         for event in self._scanner.push_all(tokens):
             yield from self._event(event)
         yield from self.finish()
 
-    def finish(self) -> Iterator[TurnPart]:
+    def finish(self) -> Iterator[Part]:
         """The parts that were held back, at the end of the turn."""
         for event in self._scanner.finish():
             yield from self._event(event)
         if self._undecided:
             yield from self._decided("content")
         if self.section == "call" and self._syntax.bare:
-            yield TurnPart("call", "", ends=True)
+            yield Part("call", "", ends=True)
             self.section = "content"
         elif self.section != "content":
             yield from self._end()
@@ -84,7 +84,7 @@ class TurnReader:
         for section, names in self._strays.items():
             self.problems.append(f"stray {', '.join(names)} in the {PART_NAMES[section]}")
 
-    def _event(self, event: Text | Mark | Broken) -> Iterator[TurnPart]:
+    def _event(self, event: Text | Mark | Broken) -> Iterator[Part]:
         if isinstance(event, Broken):
             self.problems.append(f"the {PART_NAMES[self.section]} is not valid UTF-8")
         elif isinstance(event, Text):
@@ -93,7 +93,7 @@ class TurnReader:
             self.foreign += event.length
             yield from self._channel_mark(event.name) if self._syntax.channels else self._tag(event.name)
 
-    def _text(self, text: str) -> Iterator[TurnPart]:
+    def _text(self, text: str) -> Iterator[Part]:
         if self._header is not None:
             self._header += text
             self.foreign += len(text)
@@ -111,9 +111,9 @@ class TurnReader:
             if self._calls and text.strip():
                 self._after_call()
             self._answered = self._answered or bool(text.strip())
-        yield TurnPart(self.section, text)
+        yield Part(self.section, text)
 
-    def _decided(self, section: Section) -> Iterator[TurnPart]:
+    def _decided(self, section: Section) -> Iterator[Part]:
         text, self._undecided = self._undecided or "", None
         self.section = section
         yield from self._text(text)
@@ -122,14 +122,14 @@ class TurnReader:
         if "text after a tool call" not in self.problems:
             self.problems.append("text after a tool call")
 
-    def _tag(self, name: str) -> Iterator[TurnPart]:
+    def _tag(self, name: str) -> Iterator[Part]:
         think, call = self._syntax.think or ("", ""), self._syntax.call or ("", "")
         if self.section == "content" and name == think[0]:
             if self._traces or self._answered or self._calls:
                 self.problems.append("a trace after the answer began" if self._answered else "a second trace")
             self._traces += 1
             self.section = "thinking"
-            yield TurnPart("thinking", "")
+            yield Part("thinking", "")
         elif self.section == "content" and name == call[0]:
             self.section = "call"
             self._calls += 1
@@ -141,7 +141,7 @@ class TurnReader:
         else:
             self._stray(name)
 
-    def _channel_mark(self, name: str) -> Iterator[TurnPart]:
+    def _channel_mark(self, name: str) -> Iterator[Part]:
         """Harmony: a message is a header, `<|message|>`, its text and its end."""
         if name == MESSAGE and self._header is not None:
             head, self._header = self._header, None
@@ -149,10 +149,10 @@ class TurnReader:
             if recipient:
                 self.section = "call"
                 self._calls += 1
-                yield TurnPart("call", f'{{"name": {json.dumps(recipient[1], ensure_ascii=False)}, "arguments": ')
+                yield Part("call", f'{{"name": {json.dumps(recipient[1], ensure_ascii=False)}, "arguments": ')
             elif f"{CHANNEL}analysis" in head:
                 self.section = "thinking"
-                yield TurnPart("thinking", "")
+                yield Part("thinking", "")
         elif name in CHANNEL_ENDS and self._header is None:
             if self.section != "content":
                 yield from self._end()
@@ -162,8 +162,8 @@ class TurnReader:
         else:
             self._stray(name)
 
-    def _end(self) -> Iterator[TurnPart]:
-        yield TurnPart(self.section, "}" if self._syntax.channels and self.section == "call" else "", ends=True)
+    def _end(self) -> Iterator[Part]:
+        yield Part(self.section, "}" if self._syntax.channels and self.section == "call" else "", ends=True)
 
     def _stray(self, name: str) -> None:
         names = self._strays.setdefault(self.section, [])

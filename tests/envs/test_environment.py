@@ -15,7 +15,7 @@ from pydantic import Field
 from ingot.envs.environment import Environment, NewContext, in_place, reward
 from ingot.envs.episode import Episode, Score
 from ingot.envs.errors import EnvironmentFailed
-from ingot.envs.rollout.episode_run import EpisodeLimits
+from ingot.envs.rollout.episode_run import Limits
 from ingot.envs.rollout.rollout import Drawing, rollout, rollouts
 from ingot.envs.task import Task
 from ingot.inference.sampling import Sampling
@@ -24,7 +24,7 @@ from ingot.workspace.errors import DataError
 from tests.envs.rollout.test_rollout import CHAT, END, Fixed, turn_tokens
 from tests.envs.script import Reply, Script
 
-LIMITS = EpisodeLimits(max_new_tokens=200, max_tokens=2000, max_turns=8)
+LIMITS = Limits(max_new_tokens=200, max_tokens=2000, max_turns=8)
 
 
 def say(text: str, *calls: ToolCall) -> list[int]:
@@ -85,7 +85,7 @@ def test_a_game_turn_by_turn() -> None:
     """The policy counts up from 0; everything is kept as it happened."""
     game = Guess()
     tasks = game.generate(0, 6, "train")
-    done = rollout(tasks, Says(lambda turn, _: str(turn)), CHAT, {"guess": game}, limits=EpisodeLimits(20, 2000, 20))
+    done = rollout(tasks, Says(lambda turn, _: str(turn)), CHAT, {"guess": game}, limits=Limits(20, 2000, 20))
     for task, episode in zip(tasks, done, strict=True):
         wanted = int(task.answer)
         said = [message.content for message in episode.messages]
@@ -149,7 +149,7 @@ def test_the_stop_rule_and_the_turn_limit() -> None:
     (episode,) = rollout([task], Says(lambda turn, _: str(turn)), CHAT, {"stops": game}, limits=LIMITS)
     assert (episode.ended, episode.turns, episode.score.correct) == ("stopped", 4, False)
     (task,) = Never().generate(0, 1, "train")
-    (episode,) = rollout([task], Says(lambda *_: "x"), CHAT, {"never": Never()}, limits=EpisodeLimits(20, 2000, 3))
+    (episode,) = rollout([task], Says(lambda *_: "x"), CHAT, {"never": Never()}, limits=Limits(20, 2000, 3))
     assert episode.turns == 3 and episode.messages[-1].role == "assistant"
 
 
@@ -209,9 +209,7 @@ def test_hooks_that_hang_are_failures() -> None:
     hangs = Hangs()
     tasks = hangs.generate(1, 12, "train")
     began = time.monotonic()
-    done = rollout(
-        tasks, Says(lambda *_: "x"), CHAT, {"hangs": hangs}, limits=EpisodeLimits(20, 500, 3, hook_seconds=0.2)
-    )
+    done = rollout(tasks, Says(lambda *_: "x"), CHAT, {"hangs": hangs}, limits=Limits(20, 500, 3, hook_seconds=0.2))
     assert time.monotonic() - began < 30
     errors = {episode.score.error for episode in done if episode.task.asked[0] == 0}
     assert errors == {"hangs.reply did not end in 0.2 seconds"}
@@ -281,7 +279,7 @@ def test_groups_come_as_they_end_and_the_rest_is_cancelled() -> None:
 
     game, policy = Guess(largest=0), Slow(lambda _, seed: str(seed % 2))
     before = set(threading.enumerate())
-    stream = rollouts(endless(), policy, CHAT, {"guess": game}, group=4, at_once=10, limits=EpisodeLimits(20, 500, 1))
+    stream = rollouts(endless(), policy, CHAT, {"guess": game}, group=4, at_once=10, limits=Limits(20, 500, 1))
     groups = [next(stream) for _ in range(5)]
     stream.close()  # type: ignore[attr-defined]
     assert all(len(group) == 4 and len({episode.task.id for episode in group}) == 1 for group in groups)
@@ -296,7 +294,7 @@ def test_groups_come_as_they_end_and_the_rest_is_cancelled() -> None:
     assert not set(threading.enumerate()) - before
     # each episode is that of a rollout of all, whatever its neighbours
     tasks = [group[0].task for group in groups for _ in range(4)]
-    whole = rollout(tasks, Says(policy.turns), CHAT, {"guess": Guess(largest=0)}, limits=EpisodeLimits(20, 500, 1))
+    whole = rollout(tasks, Says(policy.turns), CHAT, {"guess": Guess(largest=0)}, limits=Limits(20, 500, 1))
     assert [episode.tokens() for group in groups for episode in group] == [episode.tokens() for episode in whole]
 
 
@@ -307,7 +305,7 @@ def test_an_episode_has_one_deadline() -> None:
 
     tasks = Guess().generate(0, 3, "train")
     policy = Stuck([END])
-    limits = EpisodeLimits(20, 500, 2, episode_seconds=0.1)
+    limits = Limits(20, 500, 2, episode_seconds=0.1)
     done = rollout(tasks, policy, CHAT, {"guess": Guess()}, limits=limits)
     assert [episode.ended for episode in done] == ["time"] * 3 and len(policy.cancelled) == 3
 

@@ -18,7 +18,7 @@ import pytest
 from ingot.envs.environment import Environment, reward
 from ingot.envs.episode import Episode
 from ingot.envs.errors import EnvironmentFailed
-from ingot.envs.rollout.episode_run import EpisodeLimits
+from ingot.envs.rollout.episode_run import Limits
 from ingot.envs.rollout.probes import Scripted
 from ingot.envs.rollout.rollout import rollouts
 from ingot.envs.task import Task
@@ -149,7 +149,7 @@ def test_many_episodes_with_faults(episodes: int) -> None:
     isolation()  # tried by a sandbox of its own, which is not to be killed
     environment, threads, others = Faulty(), threading.active_count(), set(sandboxes())
     tasks = environment.generate(0, episodes // GROUP, "train")
-    limits = EpisodeLimits(200, 4000, 3, hook_seconds=5, judge_seconds=10)
+    limits = Limits(200, 4000, 3, hook_seconds=5, judge_seconds=10)
     began = time.monotonic()
     groups = list(
         rollouts(tasks, Scripted(play, CHAT), CHAT, {"faulty": environment}, group=GROUP, at_once=64, limits=limits)

@@ -12,7 +12,7 @@ import pytest
 
 from ingot.checkpoints.checkpoint import load_model
 from ingot.envs.mix import TaskMix
-from ingot.envs.rollout.episode_run import EpisodeLimits
+from ingot.envs.rollout.episode_run import Limits
 from ingot.envs.rollout.rollout import rollout
 from ingot.inference.engine import Engine
 from ingot.inference.sampling import Sampling
@@ -44,7 +44,7 @@ def reward_of(path: Path) -> float:
     model, mix = load_model(path), TaskMix(SUMS)
     tasks = [task for task in mix.generate(5, 60, "train") for _ in range(8)]
     engine = Engine(model, slots=len(tasks), length=64)
-    done = rollout(tasks, engine, chat_format(model), mix.kinds, limits=EpisodeLimits(4, 64))
+    done = rollout(tasks, engine, chat_format(model), mix.kinds, limits=Limits(4, 64))
     return sum(each.score.reward for each in done) / len(done)
 
 

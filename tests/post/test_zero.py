@@ -14,7 +14,7 @@ from ingot.checkpoints.checkpoint import load_model
 from ingot.envs.environment import Environment
 from ingot.envs.episode import Episode
 from ingot.envs.mix import TaskMix
-from ingot.envs.rollout.episode_run import EpisodeLimits
+from ingot.envs.rollout.episode_run import Limits
 from ingot.envs.rollout.rollout import Drawing, rollout
 from ingot.inference.engine import Engine
 from ingot.model.transformer import Transformer
@@ -108,7 +108,7 @@ def episodes_of(model: Transformer, tasks: dict[str, Any], **limits: Any) -> lis
         ChatFormat(model.tokenizer),
         mix.kinds,
         drawing=Drawing(seed=5),
-        limits=EpisodeLimits(6, 48, **limits),
+        limits=Limits(6, 48, **limits),
     )
 
 
@@ -160,7 +160,7 @@ def test_a_turn_that_a_text_has_ended_gets_its_token_before_the_next(
     model = rl.Rl(config_of(tasks, steps=1), {"checkpoint": base}, make_folder("rl")).model
     assert model.tokenizer is not None
     asked, chat, end = Twice().generate(1, 24, "train"), ChatFormat(model.tokenizer), model.tokenizer.end_of_text
-    limits = EpisodeLimits(6, 48, stops=(STOP,))
+    limits = Limits(6, 48, stops=(STOP,))
     engine = Engine(model, slots=24, length=48)
     first = set()
     for each in rollout(asked, engine, chat, {"twice": Twice()}, drawing=Drawing(seed=1), limits=limits):

@@ -17,7 +17,7 @@ from ingot.tokens.chat import ChatFormat
 from ingot.tokens.message import Message, ToolCall
 from ingot.tokens.template_files import template_names, template_options, template_text
 from ingot.tokens.tokenizer import Tokenizer
-from ingot.tokens.turn import TurnPart, TurnReader
+from ingot.tokens.turn import Part, TurnReader
 from ingot.workspace.errors import RecipeError
 from tests.tokens.conversations import TOOLS, Talk, talks
 from tests.tokens.test_foreign import train
@@ -167,12 +167,12 @@ def test_what_is_written_is_read_back(tokenizers: dict[str, Tokenizer], name: st
     check()
 
 
-def joined(parts: Iterable[TurnPart]) -> list[TurnPart]:
+def joined(parts: Iterable[Part]) -> list[Part]:
     """The parts with the texts of a section put together."""
-    made: list[TurnPart] = []
+    made: list[Part] = []
     for part in parts:
         if made and made[-1].section == part.section and not made[-1].ends:
-            part = TurnPart(part.section, made.pop().text + part.text, part.ends)
+            part = Part(part.section, made.pop().text + part.text, part.ends)
         made.append(part)
     return made
 

@@ -24,7 +24,7 @@ Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
-class EpisodeLimits:
+class Limits:
     """The limits of an episode. Tokens are of one turn, and of one segment with its prompt; seconds are of the wall clock."""
 
     max_new_tokens: int = 128
@@ -65,7 +65,7 @@ class EpisodeRun:
         task: Task,
         environment: Environment,
         chat: ChatFormat,
-        limits: EpisodeLimits,
+        limits: Limits,
         more_tools: Mapping[str, Tool],
         before: EpisodeRun | None = None,
     ) -> None:

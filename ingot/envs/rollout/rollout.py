@@ -30,7 +30,7 @@ from ingot.envs.environment import TASKS, Environment
 from ingot.envs.episode import Episode
 from ingot.envs.errors import EnvironmentFailed
 from ingot.envs.rollout.background import BackgroundWork, call
-from ingot.envs.rollout.episode_run import BackgroundCall, EpisodeLimits, EpisodeRun, Play
+from ingot.envs.rollout.episode_run import BackgroundCall, EpisodeRun, Limits, Play
 from ingot.envs.rollout.external import ExternalEpisodeRun, LedEnvironment
 from ingot.envs.rollout.policies import MessagePolicy, Policy, Writing
 from ingot.envs.task import Task
@@ -54,7 +54,7 @@ class Drawing:
     seed: int = 0
 
 
-PLAIN, USUAL = Drawing(), EpisodeLimits()
+PLAIN, USUAL = Drawing(), Limits()
 
 
 def rollout(
@@ -64,7 +64,7 @@ def rollout(
     environments: Mapping[str, Environment] | None = None,
     *,
     drawing: Drawing = PLAIN,
-    limits: EpisodeLimits = USUAL,
+    limits: Limits = USUAL,
     tools: Mapping[str, Tool] | None = None,
     only: slice = slice(None),
     between: Callable[[], None] = lambda: None,
@@ -91,7 +91,7 @@ def rollouts(
     group: int = 1,
     at_once: int = 256,
     drawing: Drawing = PLAIN,
-    limits: EpisodeLimits = USUAL,
+    limits: Limits = USUAL,
     tools: Mapping[str, Tool] | None = None,
     between: Callable[[], None] = lambda: None,
 ) -> Iterator[list[Episode]]:
@@ -116,7 +116,7 @@ class Order:
     number: int
     task: Task
     seed: int
-    limits: EpisodeLimits
+    limits: Limits
     temperature: float = 1.0
     samples: tuple[int, ...] = ()
     environment: Environment | None = None
@@ -162,7 +162,7 @@ class Player:
         chat: ChatFormat,
         environments: Mapping[str, Environment] | None,
         drawing: Drawing,
-        limits: EpisodeLimits,
+        limits: Limits,
         tools: Mapping[str, Tool] | None,
         between: Callable[[], None],
     ) -> None:

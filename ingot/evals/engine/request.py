@@ -21,7 +21,7 @@ from ingot.tokens.chat import Message
 
 if TYPE_CHECKING:
     from ingot.envs.environment import Environment
-    from ingot.envs.rollout.episode_run import EpisodeLimits
+    from ingot.envs.rollout.episode_run import Limits
     from ingot.envs.task import Task
     from ingot.envs.tools.tool import Tool
 
@@ -98,7 +98,7 @@ class Play:
 
     task: Task
     environment: Environment
-    limits: EpisodeLimits
+    limits: Limits
     temperature: float = 0.0
     top_p: float = 1.0
     tools: Mapping[str, Tool] = field(default_factory=dict)

@@ -19,7 +19,7 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field
 
 from ingot.envs.episode import Episode
-from ingot.envs.rollout.episode_run import EpisodeLimits
+from ingot.envs.rollout.episode_run import Limits
 from ingot.envs.rows import fingerprints, need
 from ingot.evals.bases.file_suite import rows_of
 from ingot.evals.bases.suite import Measured, Measuring, Subject, Suite
@@ -65,7 +65,7 @@ class BfclMultiTurn(Suite):
         questions = [each for category in self.categories for each in subject.some(self.questions(category, subject))]
         environment, native = ServiceConversation(), self.tools == "native"
         steps = (STEPS + 1) * max(len(each.turns) for each in questions)
-        limits = EpisodeLimits(self.max_new_tokens, subject.max_tokens, steps, tool_characters=RESULT_CHARACTERS)
+        limits = Limits(self.max_new_tokens, subject.max_tokens, steps, tool_characters=RESULT_CHARACTERS)
         episodes: Sequence[Episode] = yield [
             Play(environment.conversation(each, native=native), environment, limits, self.temperature)
             for each in questions

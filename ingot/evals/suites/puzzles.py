@@ -15,7 +15,7 @@ from pydantic import Field, model_validator
 from ingot.envs.config import TaskName, TasksConfig
 from ingot.envs.environment import Environment
 from ingot.envs.episode import Episode
-from ingot.envs.rollout.episode_run import EpisodeLimits
+from ingot.envs.rollout.episode_run import Limits
 from ingot.envs.tasks.reasoning_gym import ReasoningGym
 from ingot.evals.bases.suite import Measured, Measuring, Subject, Suite
 from ingot.evals.engine.prompt import Form
@@ -47,7 +47,7 @@ class Puzzles(Suite):
         return self.difficulty.outside()
 
     def measure(self, subject: Subject) -> Measuring:
-        limits = EpisodeLimits(self.max_new_tokens, subject.max_tokens, max_turns=1)
+        limits = Limits(self.max_new_tokens, subject.max_tokens, max_turns=1)
         plays: list[Play] = []
         names: list[str] = []
         for name, (environment, count) in self.environments().items():

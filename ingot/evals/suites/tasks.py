@@ -16,7 +16,7 @@ from ingot.envs.config import TaskName, TasksConfig
 from ingot.envs.environment import Environment
 from ingot.envs.episode import Episode
 from ingot.envs.rewards import OwnRewardName, OwnRewards, check_rewards, short_name
-from ingot.envs.rollout.episode_run import EpisodeLimits
+from ingot.envs.rollout.episode_run import Limits
 from ingot.envs.tools.find import ToolName, find_tools
 from ingot.evals.bases.suite import Measured, Measuring, Subject, Suite, check_top_p
 from ingot.evals.engine.prompt import Form
@@ -87,7 +87,7 @@ class Tasks(Suite):
 
     def measure(self, subject: Subject) -> Measuring:
         """The metrics of all kinds, and samples of the replies."""
-        limits = EpisodeLimits(self.max_new_tokens, subject.max_tokens, self.max_turns)
+        limits = Limits(self.max_new_tokens, subject.max_tokens, self.max_turns)
         tools = find_tools(self.tools)
         labels: dict[str, str] = {}
         plays: list[Play] = []

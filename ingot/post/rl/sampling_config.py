@@ -8,7 +8,7 @@ from typing import ClassVar, Literal
 from pydantic import Field
 
 from ingot.envs.config import TaskMixConfig
-from ingot.envs.rollout.episode_run import EpisodeLimits
+from ingot.envs.rollout.episode_run import Limits
 from ingot.envs.tools.find import ToolName
 from ingot.train.config import TrainingConfig
 from ingot.workspace.config import Config
@@ -85,10 +85,10 @@ class SamplingConfig(TrainingConfig):
         description="texts that end a turn, beside the template's token, which a base model seldom writes; no part of the answer",
     )
 
-    def limits(self, max_new_tokens: int) -> EpisodeLimits:
+    def limits(self, max_new_tokens: int) -> Limits:
         """The limits of an episode with turns of so many tokens."""
         seconds = self.episode_seconds
-        return EpisodeLimits(
+        return Limits(
             max_new_tokens, self.sequence_length, stops=self.stop, episode_seconds=seconds, budgets=self.budgets
         )
 

@@ -25,7 +25,7 @@ from torch import Tensor
 
 from ingot.data.engine.local_pool import end_with_parent
 from ingot.envs.config import TaskMixConfig
-from ingot.envs.rollout.episode_run import EpisodeLimits
+from ingot.envs.rollout.episode_run import Limits
 from ingot.envs.rollout.pausable import OrderPlayer
 from ingot.envs.rollout.rollout import Order
 from ingot.envs.tools.find import find_tools
@@ -150,7 +150,7 @@ class Sampler:
             job = self.jobs.popleft()
             own = self.config
             seconds = own.episode_seconds
-            limits = EpisodeLimits(
+            limits = Limits(
                 job.max_new_tokens, own.length, stops=own.stops, episode_seconds=seconds, budgets=own.budgets
             )
             self.began[job.number] = self.engine.version

@@ -21,7 +21,7 @@ from itertools import groupby
 from typing import Any
 
 from ingot.envs.episode import Episode
-from ingot.envs.rollout.episode_run import EpisodeLimits
+from ingot.envs.rollout.episode_run import Limits
 from ingot.envs.rollout.policies import MessagePolicy, Policy
 from ingot.envs.rollout.rollout import Drawing, rollout
 from ingot.envs.task import Task
@@ -111,7 +111,7 @@ def _attempt_round(
     """`samples` attempts at each of the tasks."""
     environment = config.environment
     repeated = [task for task in tasks for _ in range(config.samples)]
-    limits = EpisodeLimits(max_new_tokens, writer.limit, config.max_turns)
+    limits = Limits(max_new_tokens, writer.limit, config.max_turns)
 
     def attempt_run(run: slice, between: Between) -> list[Episode]:
         if isinstance(writer.policy, Engine):

@@ -17,7 +17,7 @@ from ingot.inference.text import StopStrings
 from ingot.serve.openai.calls import CallStream, Delta
 from ingot.tokens.syntax import Syntax
 from ingot.tokens.tokenizer import Tokenizer
-from ingot.tokens.turn import Section, TurnPart, TurnReader
+from ingot.tokens.turn import Part, Section, TurnReader
 
 
 class TurnParser:
@@ -73,7 +73,7 @@ class TurnParser:
             deltas += [*self._content_text(self._content.finish()), *self._end_blanks()]
         return deltas
 
-    def _deltas(self, parts: Iterable[TurnPart]) -> Iterator[Delta]:
+    def _deltas(self, parts: Iterable[Part]) -> Iterator[Delta]:
         for part in parts:
             yield from self._enter(part.section)
             if part.section == "content":

@@ -17,7 +17,7 @@ from rich.console import Console
 from ingot.envs.tools.tool import Tool
 from ingot.inference.sampling import Sampling
 from ingot.serve.terminal.commands import run_command
-from ingot.serve.terminal.conversation import ChatModel, TerminalConversation, TurnPiece
+from ingot.serve.terminal.conversation import ChatModel, Piece, TerminalConversation
 from ingot.serve.terminal.printer import Printer
 from ingot.tokens.chat import Message, ToolCall
 from ingot.workspace.errors import IngotError
@@ -70,9 +70,7 @@ def chat(
             console.print("(stopped)", style="dim")
 
 
-def show(
-    pieces: Generator[TurnPiece | Message, None, None], conversation: TerminalConversation, console: Console
-) -> None:
+def show(pieces: Generator[Piece | Message, None, None], conversation: TerminalConversation, console: Console) -> None:
     """Print an answer while it comes, and afterwards what is wrong with it. Ctrl-C stops it."""
     printer = Printer(console)
     try:

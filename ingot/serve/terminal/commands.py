@@ -10,13 +10,13 @@ from typing import NoReturn
 from rich.console import Console
 
 from ingot.envs.tools.tool import Tool
-from ingot.serve.terminal.conversation import TerminalConversation, TurnPiece
+from ingot.serve.terminal.conversation import Piece, TerminalConversation
 from ingot.tokens.chat import Message
 from ingot.tokens.openai_messages import from_openai, to_openai
 from ingot.workspace.errors import IngotError
 from ingot.workspace.files import read_json, write_json
 
-Show = Callable[[Generator[TurnPiece | Message, None, None], TerminalConversation, Console], None]
+Show = Callable[[Generator[Piece | Message, None, None], TerminalConversation, Console], None]
 
 
 @dataclass

@@ -25,7 +25,7 @@ Kind = Literal["thinking", "content", "call"]
 
 
 @dataclass(frozen=True)
-class TurnPiece:
+class Piece:
     """Some text of an assistant's turn, on its way to the screen. A call is text too; an empty piece ends one."""
 
     kind: Kind
@@ -40,7 +40,7 @@ class ChatModel(Protocol):
 
     def reply(
         self, messages: Sequence[Message], tools: Sequence[dict[str, Any]], thinking: bool, sampling: Sampling
-    ) -> Generator[TurnPiece, None, None]:
+    ) -> Generator[Piece, None, None]:
         """The next turn, piece by piece; closing the generator stops it."""
 
     def said(self) -> Message | None:
@@ -90,7 +90,7 @@ class TerminalConversation:
         if self.messages and self.messages[-1].role == "user":
             self._unsent = self.messages.pop().content
 
-    def say(self, text: str) -> Generator[TurnPiece | Message, None, None]:
+    def say(self, text: str) -> Generator[Piece | Message, None, None]:
         """The answer to the user's `text`: pieces of the assistant's turns, tool results as messages in between."""
         self.messages.append(Message("user", text))
         self._unsent, kept = text, len(self.messages)
@@ -102,7 +102,7 @@ class TerminalConversation:
             else:
                 self._unsent = None
 
-    def retry(self) -> Generator[TurnPiece | Message, None, None]:
+    def retry(self) -> Generator[Piece | Message, None, None]:
         """Answer the user's last message once more, from another seed; or send again what could not be sent."""
         text = self._unsent
         if text is None:
@@ -113,13 +113,13 @@ class TerminalConversation:
             del self.messages[asked[-1] :]
         return self.say(text)
 
-    def _rounds(self) -> Generator[TurnPiece | Message, None, None]:
+    def _rounds(self) -> Generator[Piece | Message, None, None]:
         for _ in range(CALL_ROUNDS):
             yield from self._turn()
             calls = self.messages[-1].tool_calls
             if not calls:
                 return
-            yield TurnPiece("call", "")  # so that what follows, a question perhaps, begins on a line of its own
+            yield Piece("call", "")  # so that what follows, a question perhaps, begins on a line of its own
             end = len(self.messages) + len(calls)
             try:
                 for call in calls:
@@ -128,7 +128,7 @@ class TerminalConversation:
             finally:
                 self.messages += [Message("tool", STOPPED)] * (end - len(self.messages))
 
-    def _turn(self) -> Generator[TurnPiece, None, None]:
+    def _turn(self) -> Generator[Piece, None, None]:
         sampling = replace(self.sampling, seed=self.sampling.seed + self._turns)
         self._turns += 1
         offered = schemas((self.tools or {}).values())

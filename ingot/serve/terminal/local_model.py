@@ -15,9 +15,9 @@ from typing import Any
 from ingot.inference.engine import Engine
 from ingot.inference.load import load_to_sample
 from ingot.inference.sampling import Sampling
-from ingot.serve.terminal.conversation import TurnPiece
+from ingot.serve.terminal.conversation import Piece
 from ingot.tokens.chat import ChatFormat, Message
-from ingot.tokens.turn import TurnPart, TurnReader
+from ingot.tokens.turn import Part, TurnReader
 from ingot.workspace.errors import ArtifactError, IngotError
 
 LONGEST = 16_384  # tokens of a conversation: a cache for the whole of a long context would take gigabytes at once
@@ -58,7 +58,7 @@ class LocalModel:
 
     def reply(
         self, messages: Sequence[Message], tools: Sequence[dict[str, Any]], thinking: bool, sampling: Sampling
-    ) -> Generator[TurnPiece, None, None]:
+    ) -> Generator[Piece, None, None]:
         """The next turn, piece by piece; closing the generator stops it. A turn that is cut off gets its end."""
         self._said = None
         prompt = self._prompt(messages, list(tools), thinking)
@@ -113,17 +113,17 @@ class PieceReader:
     def __init__(self, chat: ChatFormat, in_thinking: bool = False) -> None:
         self._reader = TurnReader(chat.tokenizer, chat.syntax, in_thinking=in_thinking)
 
-    def push(self, token: int) -> Iterator[TurnPiece]:
+    def push(self, token: int) -> Iterator[Piece]:
         """The pieces that can be shown after `token`."""
         yield from self._pieces(self._reader.push(token))
 
-    def finish(self) -> Iterator[TurnPiece]:
+    def finish(self) -> Iterator[Piece]:
         """The rest, with a character that was never completed."""
         yield from self._pieces(self._reader.finish())
 
-    def _pieces(self, parts: Iterator[TurnPart]) -> Iterator[TurnPiece]:
+    def _pieces(self, parts: Iterator[Part]) -> Iterator[Piece]:
         for part in parts:
             if part.text:
-                yield TurnPiece(part.section, part.text)
+                yield Piece(part.section, part.text)
             if part.ends and part.section == "call":
-                yield TurnPiece("call", "")
+                yield Piece("call", "")

@@ -11,7 +11,7 @@ import re
 from rich.cells import cell_len
 from rich.console import Console
 
-from ingot.serve.terminal.conversation import Kind, TurnPiece
+from ingot.serve.terminal.conversation import Kind, Piece
 from ingot.tokens.chat import Message
 
 STYLES: dict[Kind, str] = {"thinking": "dim italic", "call": "cyan"}
@@ -27,7 +27,7 @@ class Printer:
         self._column = 0
         self._word = ""  # held back: more of it may come
 
-    def show(self, piece: TurnPiece | Message) -> None:
+    def show(self, piece: Piece | Message) -> None:
         """Print a piece of the answer, or a tool's result."""
         if isinstance(piece, Message):
             self._begin(None)

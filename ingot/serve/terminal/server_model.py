@@ -8,7 +8,7 @@ from typing import Any
 
 from ingot.inference.client import Client
 from ingot.inference.sampling import Sampling
-from ingot.serve.terminal.conversation import TurnPiece
+from ingot.serve.terminal.conversation import Piece
 from ingot.tokens.chat import Message
 from ingot.tokens.openai_messages import read_call, to_openai
 from ingot.workspace.errors import DataError, IngotError
@@ -44,7 +44,7 @@ class ServerModel:
 
     def reply(
         self, messages: Sequence[Message], tools: Sequence[dict[str, Any]], thinking: bool, sampling: Sampling
-    ) -> Generator[TurnPiece, None, None]:
+    ) -> Generator[Piece, None, None]:
         """The next turn, piece by piece; closing the generator hangs up, which stops the server."""
         self._turn = None
         body: dict[str, Any] = {
@@ -77,30 +77,30 @@ class _Turn:
         self.calls: list[dict[str, str]] = []
         self.finish: str | None = None
 
-    def add(self, choice: dict[str, Any]) -> Generator[TurnPiece, None, None]:
+    def add(self, choice: dict[str, Any]) -> Generator[Piece, None, None]:
         delta = choice.get("delta") or {}
         if text := next((delta[name] for name in THINKING if delta.get(name)), ""):
             self.thinking.append(text)
-            yield TurnPiece("thinking", text)
+            yield Piece("thinking", text)
         if text := delta.get("content"):
             self.content.append(text)
-            yield TurnPiece("content", text)
+            yield Piece("content", text)
         for part in delta.get("tool_calls") or ():
             yield from self._add_call(part)
         self.finish = choice.get("finish_reason") or self.finish
 
-    def _add_call(self, part: dict[str, Any]) -> Generator[TurnPiece, None, None]:
+    def _add_call(self, part: dict[str, Any]) -> Generator[Piece, None, None]:
         function = part.get("function") or {}
         if part.get("index", 0) >= len(self.calls):
             if self.calls:
-                yield TurnPiece("call", "")
+                yield Piece("call", "")
             self.calls.append({"name": "", "arguments": ""})
-            yield TurnPiece("call", f"{function.get('name', '')} ")
+            yield Piece("call", f"{function.get('name', '')} ")
         call = self.calls[part.get("index", 0)]
         call["name"] += function.get("name") or ""
         call["arguments"] += function.get("arguments") or ""
         if function.get("arguments"):
-            yield TurnPiece("call", function["arguments"])
+            yield Piece("call", function["arguments"])
 
     def message(self) -> Message | None:
         """The turn so far. A tool call that is cut off or not valid JSON is listed under `problems`."""

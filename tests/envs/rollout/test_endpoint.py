@@ -12,13 +12,13 @@ import pytest
 
 from ingot.data.synthesize.config import EndpointConfig
 from ingot.envs.rollout.endpoint import EndpointPolicy
-from ingot.envs.rollout.episode_run import EpisodeLimits
+from ingot.envs.rollout.episode_run import Limits
 from ingot.envs.rollout.rollout import Drawing, rollout
 from ingot.envs.tasks.calculator import Calculator
 from ingot.envs.tasks.no_think import NoThink
 from tests.envs.rollout.test_rollout import CHAT
 
-LIMITS = EpisodeLimits(64, 100_000, 4)
+LIMITS = Limits(64, 100_000, 4)
 
 
 class Handler(BaseHTTPRequestHandler):

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from ingot.envs.episode import Episode, Score
-from ingot.envs.rollout.episode_run import EpisodeLimits
+from ingot.envs.rollout.episode_run import Limits
 from ingot.envs.rollout.external import EpisodeEnd, LedEnvironment, SampledTurn, TurnRefused, TurnRequest
 from ingot.envs.rollout.probes import Scripted
 from ingot.envs.rollout.rollout import rollout
@@ -78,7 +78,7 @@ class Says(Script):
 
 def played(policy: Any, *steps: Callable[[list[Message]], TurnRequest | EpisodeEnd], **limits: Any) -> Episode:
     STEPS[:], CLOSED[:], ANSWERS[:] = steps, [], []
-    (episode,) = rollout([TASK], policy, CHAT, {"led": Led()}, limits=EpisodeLimits(**{"max_turns": 9, **limits}))
+    (episode,) = rollout([TASK], policy, CHAT, {"led": Led()}, limits=Limits(**{"max_turns": 9, **limits}))
     assert len(CLOSED) == 1
     return episode
 
@@ -215,7 +215,7 @@ def test_at_a_limit_the_environment_is_told_and_scores_what_there_is() -> None:
     assert (episode.ended, episode.turns, episode.score) == ("turns", 1, SCORE)
 
     STEPS[:] = [goes_on(), goes_on(Message("tool", "blue")), end]
-    (episode,) = rollout([TASK], Says(CALL, CALL), CHAT, {"led": Led(turns=2)}, limits=EpisodeLimits(max_turns=1))
+    (episode,) = rollout([TASK], Says(CALL, CALL), CHAT, {"led": Led(turns=2)}, limits=Limits(max_turns=1))
     assert (episode.ended, episode.turns) == ("answer", 2), "the environment's own limit"
 
     long = Message("tool", "blue " * 300)

@@ -14,7 +14,7 @@ import pytest
 
 from ingot.envs.environment import Environment
 from ingot.envs.episode import Episode, Score
-from ingot.envs.rollout.episode_run import EpisodeLimits
+from ingot.envs.rollout.episode_run import Limits
 from ingot.envs.rollout.policies import Policy
 from ingot.envs.rollout.rollout import Drawing, request_seed, rollout
 from ingot.envs.task import Task, make_task
@@ -29,7 +29,7 @@ from tests.envs.script import Reply, Script
 from tests.serve.speaker import FAREWELL, QUESTION, SCHEMA, trained_speaker
 
 PATIENCE = 20.0  # seconds that any wait of these tests may take
-LIMITS, SEED = EpisodeLimits(max_new_tokens=240, max_tokens=1000, max_turns=4), 3
+LIMITS, SEED = Limits(max_new_tokens=240, max_tokens=1000, max_turns=4), 3
 
 
 class Unjudged(Environment):
@@ -194,7 +194,7 @@ def test_a_tool_that_raises_is_heard() -> None:
         return "fine"
 
     policy = Fixed(call_turn("1", "2"), [END])
-    (episode,) = rollout(calculating(tool), policy, CHAT, limits=EpisodeLimits(500, 4000))
+    (episode,) = rollout(calculating(tool), policy, CHAT, limits=Limits(500, 4000))
     assert tool_texts(episode) == ["error: ValueError: not this one", "fine"]
 
 
@@ -210,7 +210,7 @@ def test_a_tool_that_does_not_end_is_cancelled() -> None:
         return "fine"
 
     policy = Fixed(call_turn("0", "1", "2"), [END])
-    (episode,) = rollout(calculating(tool, deadline=0.05), policy, CHAT, limits=EpisodeLimits(500))
+    (episode,) = rollout(calculating(tool, deadline=0.05), policy, CHAT, limits=Limits(500))
     assert tool_texts(episode) == ["fine", "error: no answer in 0.05 seconds", "fine"]
     assert cancelled.is_set() and not [each for each in threading.enumerate() if each.name == "ingot-beside"]
 
@@ -218,7 +218,7 @@ def test_a_tool_that_does_not_end_is_cancelled() -> None:
 def test_a_plain_function_that_hangs_is_killed() -> None:
     """It runs in a child."""
     policy = Fixed(call_turn("0", "1", "2"), [END])
-    (episode,) = rollout(calculating(hang, deadline=0.5), policy, CHAT, limits=EpisodeLimits(500))
+    (episode,) = rollout(calculating(hang, deadline=0.5), policy, CHAT, limits=Limits(500))
     first, said, second = tool_texts(episode)
     assert said == "error: no answer in 0.5 seconds"
     assert len({int(first), int(second), os.getpid()}) == 3

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
-from ingot.envs.rollout.episode_run import EpisodeLimits
+from ingot.envs.rollout.episode_run import Limits
 from ingot.envs.rollout.pausable import OrderPlayer
 from ingot.envs.rollout.rollout import Drawing, Order, rollout
 from ingot.envs.task import Task
@@ -16,7 +16,7 @@ from tests.envs.rollout.test_rollout import CHAT
 from tests.envs.script import Reply
 from tests.envs.test_environment import Guess, Says
 
-LIMITS = EpisodeLimits(20, 500, 1)
+LIMITS = Limits(20, 500, 1)
 GROUP = 4
 
 

@@ -11,7 +11,7 @@ import pytest
 from ingot.envs.config import TaskMixConfig
 from ingot.envs.episode import Node
 from ingot.envs.mix import TaskMix
-from ingot.envs.rollout.episode_run import EpisodeLimits
+from ingot.envs.rollout.episode_run import Limits
 from ingot.envs.rollout.rollout import Drawing, rollout
 from ingot.envs.task import Task
 from ingot.envs.tasks.calculator import Calculator
@@ -135,7 +135,7 @@ def test_the_turn_limit_ends_a_policy_that_calls_forever() -> None:
     task = Calculator().generate(0, 1, "train")[0]
     call = turn_tokens(Message("assistant", thinking="x", tool_calls=[ToolCall("calculator", {"expression": "1+1"})]))
     policy = Fixed(call)
-    episode = rollout([task], policy, CHAT, limits=EpisodeLimits(max_turns=3))[0]
+    episode = rollout([task], policy, CHAT, limits=Limits(max_turns=3))[0]
     assert len(policy.asked) == 3
     assert [node.role for node in episode.nodes] == ["prompt"] + ["assistant", "tool"] * 2 + ["assistant"]
     assert episode.score.reward == 0.0
@@ -148,13 +148,13 @@ def test_the_token_limit_bounds_every_episode() -> None:
     tasks = MIX.generate(5, 20, "train")
     chatter = [CHAT.tokenizer.encode("a")[0]] * 10_000
     limit = 150
-    for episode in rollout(tasks, Fixed(chatter), CHAT, limits=EpisodeLimits(10_000, limit)):
+    for episode in rollout(tasks, Fixed(chatter), CHAT, limits=Limits(10_000, limit)):
         assert episode.length <= max(limit, len(episode.nodes[0].tokens))
         assert episode.score.reward == 0.0 and not episode.score.format_ok
     call = turn_tokens(Message("assistant", thinking="", tool_calls=[ToolCall("calculator", {"expression": "1+1"})]))
     task = Calculator().generate(0, 1, "train")[0]
     prompt = len(CHAT.prompt(task.messages, task.schemas))
-    episode = rollout([task], Fixed(call), CHAT, limits=EpisodeLimits(max_tokens=prompt + len(call), max_turns=9))[0]
+    episode = rollout([task], Fixed(call), CHAT, limits=Limits(max_tokens=prompt + len(call), max_turns=9))[0]
     assert [node.role for node in episode.nodes] == ["prompt", "assistant"]
 
 
@@ -164,14 +164,12 @@ def test_a_budget_by_kind_of_task_is_of_the_whole_episode() -> None:
     task = Calculator().generate(0, 1, "train")[0]
     for budget in (1, len(call) - 1, len(call), len(call) + 3, 2 * len(call)):
         policy = Fixed(call)
-        limits = EpisodeLimits(200, 10_000, max_turns=9, budgets={"calculator": budget, "other": 1})
+        limits = Limits(200, 10_000, max_turns=9, budgets={"calculator": budget, "other": 1})
         (episode,) = rollout([task], policy, CHAT, limits=limits)
         assert episode.sampled_count == budget
         assert episode.ended == ("malformed" if budget % len(call) else "tokens"), "cut in a turn, or between two"
         assert len(policy.asked) == -(-budget // len(call))
-    (episode,) = rollout(
-        [task], Fixed(call), CHAT, limits=EpisodeLimits(200, 10_000, max_turns=9, budgets={"other": 1})
-    )
+    (episode,) = rollout([task], Fixed(call), CHAT, limits=Limits(200, 10_000, max_turns=9, budgets={"other": 1}))
     assert episode.turns == 9
 
 
@@ -183,7 +181,7 @@ def test_a_tool_result_that_leaves_no_room_for_an_answer_ends_the_episode() -> N
     result = len(CHAT.continuation([Message("tool", "2")]))
     for limit in range(given, given + result + 4):
         policy = Fixed(call)
-        episode = rollout([task], policy, CHAT, limits=EpisodeLimits(max_tokens=limit))[0]
+        episode = rollout([task], policy, CHAT, limits=Limits(max_tokens=limit))[0]
         fits = given + result < limit
         roles = ["assistant", "tool", "assistant"] if fits else ["assistant"]
         assert episode.length <= limit
@@ -195,7 +193,7 @@ def test_a_tool_result_that_leaves_no_room_for_an_answer_ends_the_episode() -> N
 
 def test_a_prompt_without_room_is_not_asked() -> None:
     policy = Fixed([END])
-    episode = rollout(MIX.generate(0, 1, "train"), policy, CHAT, limits=EpisodeLimits(max_tokens=3))[0]
+    episode = rollout(MIX.generate(0, 1, "train"), policy, CHAT, limits=Limits(max_tokens=3))[0]
     assert not policy.asked and episode.messages == [] and episode.score.reward == 0.0
 
 
@@ -234,7 +232,7 @@ def test_a_tool_result_cannot_flood_the_context() -> None:
     message = Message("assistant", thinking="", tool_calls=[ToolCall("flood", {})])
     flood = make_tool(lambda: "9" * 10**6, schema={"name": "flood", "parameters": {}}, here=True)
     task = replace(Calculator().generate(0, 1, "train")[0], tools=(flood,))
-    (episode,) = rollout([task], Fixed(turn_tokens(message), [END]), CHAT, limits=EpisodeLimits(max_tokens=4000))
+    (episode,) = rollout([task], Fixed(turn_tokens(message), [END]), CHAT, limits=Limits(max_tokens=4000))
     assert episode.messages[1].content == "9" * 2000 + "\n… (998,000 more characters were cut)"
 
 

@@ -11,14 +11,14 @@ import pytest
 from ingot.envs.environment import TASKS, Environment
 from ingot.envs.episode import Episode
 from ingot.envs.pass_rates import earned, read_pass_rates, write_pass_rates
-from ingot.envs.rollout.episode_run import EpisodeLimits
+from ingot.envs.rollout.episode_run import Limits
 from ingot.envs.rollout.probes import Scripted, scripts
 from ingot.envs.rollout.rollout import rollout
 from ingot.tokens.chat import Message, ToolCall
 from ingot.workspace.errors import DataError
 from tests.envs.rollout.test_rollout import CHAT
 
-WIDE = EpisodeLimits(max_new_tokens=100_000, max_tokens=200_000, max_turns=6)
+WIDE = Limits(max_new_tokens=100_000, max_tokens=200_000, max_turns=6)
 SETS = {
     "gsm8k": {"train": ["gsm8k/train.jsonl.gz"], "test": ["gsm8k/test_dev.jsonl.gz"]},
     "math": {"train": ["math/math_test_minus_math500.jsonl.gz"], "test": ["math/math500_dev.jsonl.gz"]},

@@ -22,7 +22,7 @@ from pydantic import ValidationError
 from ingot.envs.config import TaskMixConfig
 from ingot.envs.episode import Episode
 from ingot.envs.mix import TaskMix
-from ingot.envs.rollout.episode_run import EpisodeLimits
+from ingot.envs.rollout.episode_run import Limits
 from ingot.envs.rollout.probes import Scripted
 from ingot.envs.rollout.rollout import rollout, rollouts
 from ingot.envs.tasks import _verifiers_child
@@ -36,7 +36,7 @@ from tests.envs.rollout.test_rollout import CHAT
 from tests.envs.tasks import stand_in
 
 POLICY = Scripted(lambda _: Message("assistant", "three words here", thinking=""), CHAT)
-LIMITS = EpisodeLimits(hook_seconds=20.0)
+LIMITS = Limits(hook_seconds=20.0)
 
 
 @pytest.fixture

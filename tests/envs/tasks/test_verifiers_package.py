@@ -21,7 +21,7 @@ from torch.nn.functional import cross_entropy
 
 from ingot.checkpoints.checkpoint import save_checkpoint
 from ingot.envs.episode import Episode
-from ingot.envs.rollout.episode_run import EpisodeLimits
+from ingot.envs.rollout.episode_run import Limits
 from ingot.envs.rollout.probes import Scripted
 from ingot.envs.rollout.rollout import Drawing, request_seed, rollout, rollouts
 from ingot.envs.tasks import _verifiers_child
@@ -41,7 +41,7 @@ from tests.serve.speaker import speaker_config, trained_speaker
 PYTHON = os.environ.get("INGOT_VERIFIERS_PYTHON", "")
 FOLDER = Path(__file__).with_name("verifiers_environments")
 SEED, TOKENS = 5, 48
-LIMITS = EpisodeLimits(TOKENS, 256, max_turns=4)
+LIMITS = Limits(TOKENS, 256, max_turns=4)
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(not PYTHON, reason="INGOT_VERIFIERS_PYTHON does not name a Python that has verifiers 0.4"),
@@ -82,7 +82,7 @@ def play(
 
 
 def check_exact(
-    episode: Episode, model: Transformer, chat: ChatFormat, temperature: float, limits: EpisodeLimits = LIMITS
+    episode: Episode, model: Transformer, chat: ChatFormat, temperature: float, limits: Limits = LIMITS
 ) -> None:
     """The engine, asked again with the tokens before each turn and its seed, writes the turn with the same probabilities."""
     engine = Engine(model, slots=1, length=limits.max_tokens)
@@ -166,7 +166,7 @@ def caller(chat: ChatFormat, tools: Sequence[dict[str, Any]]) -> Transformer:
 
 def test_a_tool_of_verifiers_answers_the_policy(chat: ChatFormat) -> None:
     environment = kind("multiplies")
-    tasks, limits = [*environment.rows("train"), *environment.rows("test")], EpisodeLimits(160, 1024, max_turns=4)
+    tasks, limits = [*environment.rows("train"), *environment.rows("test")], Limits(160, 1024, max_turns=4)
     silent = Scripted(lambda _: Message("assistant", "no", thinking=""), chat)
     (asked,) = rollout(tasks, silent, chat, {"verifiers": environment}, limits=limits)
     (offered,) = asked.segments[0].tools or ()
@@ -189,7 +189,7 @@ def test_a_tool_of_verifiers_answers_the_policy(chat: ChatFormat) -> None:
 def test_limits_end_an_episode_that_is_scored_as_it_stands(speaker: Transformer, chat: ChatFormat) -> None:
     environment = kind("asks_again")
     tasks = [*environment.rows("train"), *environment.rows("test")]
-    limits = EpisodeLimits(TOKENS, 256, max_turns=2)
+    limits = Limits(TOKENS, 256, max_turns=2)
     (episode,) = rollout(tasks, Engine(speaker, slots=1, length=256), chat, {"verifiers": environment}, limits=limits)
     assert (episode.ended, episode.turns, dict(episode.score.rewards)) == ("turns", 2, {"answers": 2.0})
 

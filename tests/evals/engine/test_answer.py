@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from ingot.data.synthesize.config import EndpointConfig
-from ingot.envs.rollout.episode_run import EpisodeLimits
+from ingot.envs.rollout.episode_run import Limits
 from ingot.envs.tasks.no_think import NoThink
 from ingot.evals.bases.suite import Measured, Subject
 from ingot.evals.engine.answer import Answerer, measure_together
@@ -145,7 +145,7 @@ def test_texts_are_greedy_stopped_and_repeatable(world: World) -> None:
 def test_tokens_are_counted_while_no_answer_is_finished_yet(world: World) -> None:
     """Of texts, and of episodes, which are played in a single step of the answerer."""
     (task,) = NoThink().generate(0, 1, "test")
-    play = Play(task, NoThink(), EpisodeLimits(max_new_tokens=12, max_tokens=128, max_turns=1))
+    play = Play(task, NoThink(), Limits(max_new_tokens=12, max_tokens=128, max_turns=1))
     for request in (Generation(PlainText("def main"), max_new_tokens=12), play):
         answerer, seen = local(world), list[tuple[int, int]]()
 

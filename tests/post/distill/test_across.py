@@ -13,7 +13,7 @@ from ingot.checkpoints.checkpoint import load_model
 from ingot.envs.config import TaskMixConfig
 from ingot.envs.episode import Episode
 from ingot.envs.mix import TaskMix
-from ingot.envs.rollout.episode_run import EpisodeLimits
+from ingot.envs.rollout.episode_run import Limits
 from ingot.envs.rollout.probes import Scripted
 from ingot.envs.rollout.rollout import rollout
 from ingot.envs.task import Task
@@ -83,7 +83,7 @@ def test_a_teacher_reads_every_turn_of_an_episode(tokenizer: Tokenizer, other: T
         return [each for each in mix.solution(played.task) if each.role == "assistant"][played.turns]
 
     chat = ChatFormat(tokenizer)
-    (played,) = rollout([task], Scripted(script, chat), chat, mix.kinds, limits=EpisodeLimits(256, 2048))
+    (played,) = rollout([task], Scripted(script, chat), chat, mix.kinds, limits=Limits(256, 2048))
     assert played.score.correct and played.turns == 2
     (dialogue,) = episode_dialogues(played, {})
     views = make_views(dialogue, Respeller(chat, ChatFormat(other)))

@@ -19,7 +19,7 @@ from ingot.inference.client import Client
 from ingot.inference.sampling import Sampling
 from ingot.model.transformer import Transformer
 from ingot.serve.terminal.chat import chat, show
-from ingot.serve.terminal.conversation import TurnPiece
+from ingot.serve.terminal.conversation import Piece
 from ingot.serve.terminal.local_model import LONGEST, load_local_model
 from ingot.serve.terminal.printer import Printer
 from ingot.serve.terminal.server_model import ServerModel
@@ -110,7 +110,7 @@ def test_what_helps_when_an_answer_is_cut_off(used: int, expected: str) -> None:
     conversation: Any = SimpleNamespace(messages=[said], model=SimpleNamespace(tokens=lambda: (used, 512)))
     output = io.StringIO()
 
-    def nothing_more() -> Generator[TurnPiece, None, None]:
+    def nothing_more() -> Generator[Piece, None, None]:
         yield from ()
 
     show(nothing_more(), conversation, Console(file=output, width=200))
@@ -282,7 +282,7 @@ def test_text_is_no_markup_and_kinds_stand_on_lines_of_their_own() -> None:
         ("call", "g"),
     ]
     for kind, piece in pieces:
-        printer.show(TurnPiece(kind, piece))  # type: ignore[arg-type]
+        printer.show(Piece(kind, piece))  # type: ignore[arg-type]
     printer.end()
     assert output.getvalue() == ("<think>ab\n</think>\n[bold]x\n<tool_call>f 1</tool_call>\n<tool_call>g</tool_call>\n")
 
@@ -296,7 +296,7 @@ def test_a_terminal_breaks_lines_between_words(cut: int) -> None:
     output = io.StringIO()
     printer = Printer(Console(file=output, width=20, force_terminal=True, color_system=None))
     for start in range(0, len(words), cut):
-        printer.show(TurnPiece("content", words[start : start + cut]))
+        printer.show(Piece("content", words[start : start + cut]))
     printer.end()
     lines = [line.rstrip() for line in output.getvalue().split("\n")]
     assert lines == [

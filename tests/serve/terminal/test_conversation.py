@@ -14,7 +14,7 @@ from ingot.envs.tools.tool import LONGEST_RESULT, Tool, make_tool
 from ingot.inference.engine import Engine
 from ingot.inference.sampling import Sampling
 from ingot.model.transformer import Transformer
-from ingot.serve.terminal.conversation import CALL_ROUNDS, STOPPED, TerminalConversation, TurnPiece
+from ingot.serve.terminal.conversation import CALL_ROUNDS, STOPPED, Piece, TerminalConversation
 from ingot.serve.terminal.local_model import LocalModel, PieceReader
 from ingot.tokens.chat import ChatFormat, Message, ToolCall
 from ingot.tokens.openai_messages import from_openai, to_openai
@@ -78,7 +78,7 @@ def test_an_answer_that_is_stopped_is_ended_and_the_talk_goes_on(speaker: Transf
     conversation = make_conversation(speaker)
     with closing(conversation.say(QUESTION)) as pieces:
         shown = [next(pieces) for _ in range(5)]
-    assert shown == [TurnPiece("thinking", letter) for letter in "call "]
+    assert shown == [Piece("thinking", letter) for letter in "call "]
     end = speaker.tokenizer.special["<|im_end|>"]
     assert tokens_of(conversation)[-1] == end and conversation.messages[-1].thinking == "call "
     list(conversation.say(FAREWELL))
@@ -156,7 +156,7 @@ def test_a_template_that_opens_the_trace_for_the_model(speaker: Transformer, mon
     )
     conversation = TerminalConversation(who, Sampling(max_new_tokens=10))
     pieces = list(conversation.say("Is it?"))
-    assert pieces[0] == TurnPiece("thinking", "h") and pieces[-1] == TurnPiece("content", "s")
+    assert pieces[0] == Piece("thinking", "h") and pieces[-1] == Piece("content", "s")
     assert conversation.messages[-1] == Message("assistant", "yes", "hm")
 
 
@@ -165,11 +165,11 @@ def test_characters_are_shown_when_they_are_complete(speaker: Transformer) -> No
     reader = PieceReader(ChatFormat(speaker.tokenizer))
     first, second, third = speaker.tokenizer.encode("—")
     assert [*reader.push(first), *reader.push(second)] == []
-    assert list(reader.push(third)) == [TurnPiece("content", "—")]
+    assert list(reader.push(third)) == [Piece("content", "—")]
     special = speaker.tokenizer.special
     assert list(reader.push(first)) == []
-    assert list(reader.push(special["<tool_call>"])) == [TurnPiece("content", "\N{REPLACEMENT CHARACTER}")]
-    assert list(reader.push(special["</tool_call>"])) == [TurnPiece("call", "")]
+    assert list(reader.push(special["<tool_call>"])) == [Piece("content", "\N{REPLACEMENT CHARACTER}")]
+    assert list(reader.push(special["</tool_call>"])) == [Piece("call", "")]
 
 
 def test_messages_have_the_shape_that_openai_takes() -> None:

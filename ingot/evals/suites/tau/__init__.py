@@ -20,7 +20,7 @@ from pydantic import Field
 
 from ingot.data.synthesize.config import EndpointConfig
 from ingot.envs.episode import Episode
-from ingot.envs.rollout.episode_run import EpisodeLimits
+from ingot.envs.rollout.episode_run import Limits
 from ingot.evals.bases.file_suite import DATA_VARIABLE
 from ingot.evals.bases.suite import Measured, Measuring, Subject, Suite
 from ingot.evals.engine.prompt import Form
@@ -67,7 +67,7 @@ class Tau(Suite):
         service = Service.of(database, user)
         with ThreadPoolExecutor(1 if self.user is None else self.user.concurrency) as threads:
             openings = list(threads.map(lambda row: user.say(row["user_scenario"], ()) or "", rows))
-        limits = EpisodeLimits(self.max_new_tokens, subject.max_tokens, self.max_turns, tool_characters=20_000)
+        limits = Limits(self.max_new_tokens, subject.max_tokens, self.max_turns, tool_characters=20_000)
         plays = [
             Play(service.conversation(row, policy, opening), service, limits, self.temperature)
             for row, opening in zip(rows, openings, strict=True)

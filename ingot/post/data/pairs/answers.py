@@ -19,7 +19,7 @@ from typing import Any
 
 from ingot.envs.episode import Episode, Node, Score, Segment
 from ingot.envs.mix import TaskMix
-from ingot.envs.rollout.episode_run import EpisodeLimits
+from ingot.envs.rollout.episode_run import Limits
 from ingot.envs.rollout.rollout import Drawing, rollout
 from ingot.envs.task import Task
 from ingot.envs.tools.find import find_tools
@@ -68,7 +68,7 @@ def sample_answers(
             chat,
             mix.kinds,
             drawing=Drawing(config.temperature, seed=seed),
-            limits=EpisodeLimits(config.max_new_tokens, config.sequence_length),
+            limits=Limits(config.max_new_tokens, config.sequence_length),
             tools=find_tools(config.tools),
             only=run,
             between=between,

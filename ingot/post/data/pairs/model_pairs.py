@@ -16,7 +16,7 @@ from ingot.envs.environment import Environment
 from ingot.envs.episode import UNSCORED, Episode, Score
 from ingot.envs.mix import TaskMix
 from ingot.envs.rollout.endpoint import EndpointPolicy
-from ingot.envs.rollout.episode_run import EpisodeLimits
+from ingot.envs.rollout.episode_run import Limits
 from ingot.envs.rollout.external import LedEnvironment
 from ingot.envs.rollout.policies import MessagePolicy, Policy
 from ingot.envs.rollout.rollout import Drawing, rollout
@@ -125,7 +125,7 @@ def answers(
                 own_chat,
                 environments,
                 drawing=Drawing(config.temperature, seed=folder.seed),
-                limits=EpisodeLimits(config.max_new_tokens, length),
+                limits=Limits(config.max_new_tokens, length),
                 tools=find_tools(config.tools),
                 only=run,
                 between=between,

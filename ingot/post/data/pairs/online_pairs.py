@@ -14,7 +14,7 @@ from typing import Any
 
 from ingot.envs.episode import Episode
 from ingot.envs.mix import TaskMix
-from ingot.envs.rollout.episode_run import EpisodeLimits
+from ingot.envs.rollout.episode_run import Limits
 from ingot.envs.rollout.rollout import Drawing, rollout
 from ingot.envs.tools.find import find_tools
 from ingot.inference.engine import Engine
@@ -103,7 +103,7 @@ class OnlinePairs(Source):
                 self.chat,
                 self.mix.kinds,
                 drawing=Drawing(config.temperature, seed=seed),
-                limits=EpisodeLimits(config.max_new_tokens, config.sequence_length),
+                limits=Limits(config.max_new_tokens, config.sequence_length),
                 tools=self.tools,
                 only=run,
                 between=between,

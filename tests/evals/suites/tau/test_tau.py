@@ -14,7 +14,7 @@ import pytest
 from ingot.data.read import streams
 from ingot.data.synthesize.config import EndpointConfig
 from ingot.envs.episode import Episode, Score
-from ingot.envs.rollout.episode_run import EpisodeLimits
+from ingot.envs.rollout.episode_run import Limits
 from ingot.envs.rollout.probes import Scripted
 from ingot.envs.rollout.rollout import rollout
 from ingot.evals.bases.suite import Subject
@@ -31,7 +31,7 @@ from tests.envs.rollout.test_rollout import CHAT
 from tests.evals.suites.tau.cases import load, outcome, sequences
 from tests.evals.suites.tau.record_tau import FILE
 
-WIDE = EpisodeLimits(max_new_tokens=100_000, max_tokens=400_000, max_turns=40, tool_characters=20_000)
+WIDE = Limits(max_new_tokens=100_000, max_tokens=400_000, max_turns=40, tool_characters=20_000)
 WRITING = ("cancel", "modify", "exchange", "return")
 
 

@@ -12,7 +12,7 @@ from ingot.checkpoints.checkpoint import load_model
 from ingot.envs.config import TaskMixConfig
 from ingot.envs.mix import TaskMix
 from ingot.envs.pass_rates import read_pass_rates
-from ingot.envs.rollout.episode_run import EpisodeLimits
+from ingot.envs.rollout.episode_run import Limits
 from ingot.envs.rollout.rollout import Drawing, rollout
 from ingot.envs.task import make_task
 from ingot.inference.engine import Engine
@@ -93,7 +93,7 @@ def test_pass_rates_are_those_of_the_start_checkpoint(
     model, mix = load_model(schooled.path), TaskMix(config.tasks)
     rows = list(mix.kinds["sums"].rows("train") or ())
     engine = Engine(model, slots=7, length=64)
-    drawing, limits = Drawing(seed=folder.seed), EpisodeLimits(4, 64)
+    drawing, limits = Drawing(seed=folder.seed), Limits(4, 64)
     asked = [task for task in rows for _ in range(4)]
     done = rollout(asked, engine, chat_format(model), mix.kinds, drawing=drawing, limits=limits)
     wanted = {task.id: sum(each.score.correct for each in done if each.task.id == task.id) / 4 for task in rows}
