@@ -29,7 +29,7 @@ from ingot.data.step import Rule, Step, cached_step, meaning
 from ingot.workspace.config import content_hash
 
 VERDICTS = "verdicts.parquet"
-VERSION = 3  # raise it when a task leaves something else
+VERSION = 3  # raise it when what a task saves changes
 
 
 @dataclass(frozen=True)

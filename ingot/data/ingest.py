@@ -39,7 +39,7 @@ SMALLEST_SHARD = 2_000_000
 WANTED_SHARDS = 32
 PROBLEMS = "problems.jsonl"
 NAMED_PROBLEMS = 5  # that are named on the screen; all are counted, samples are in problems.jsonl
-VERSION = 4  # raise it when a read task makes something else of a split
+VERSION = 4  # raise it when a read task's result for a split changes
 
 
 @dataclass(frozen=True)

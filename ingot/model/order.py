@@ -58,7 +58,7 @@ def in_model_order(tensor: Tensor, order: ShardOrder | None) -> Tensor:
 
 
 def in_ranks_order(tensor: Tensor, order: ShardOrder | None) -> Tensor:
-    """The way back."""
+    """The tensor with its rows in the ranks' order, from the model's."""
     return tensor if order is None else _moved(tensor, order.axis, order.rows)
 
 

@@ -193,7 +193,7 @@ def gather(stack: Tensor, example: nn.Parameter) -> Tensor:
 
 
 def scatter(whole: Tensor, example: nn.Parameter) -> Tensor:
-    """The way back: this rank's shards of all N parameters."""
+    """This rank's shards of all N parameters."""
     if not isinstance(whole, DTensor):
         return whole
     assert isinstance(example, DTensor)

@@ -79,7 +79,7 @@ class Running:
 
         One that is over a limit may have made its own end slow. It is dead all the same when its worker is, so that is no error.
         """
-        self.worker.wish(b"k")
+        self.worker.send_command(b"k")
         try:
             self.status = self.worker.answer(KILL_SECONDS)["status"]
         except SandboxError:

@@ -99,7 +99,7 @@ class Session:
                 self._end(f"a call was over its limit ({stopped}) and did not end when it was interrupted")
             elif stopped is None and over is not None:
                 stopped, end = over, now + GRACE_SECONDS
-                self._worker.wish(b"i")
+                self._worker.send_command(b"i")
             elif len(control) > MOST_CONTROL + limits.file * 2:
                 self._end("its process answers with nonsense")
             if self._is_over():

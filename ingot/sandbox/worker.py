@@ -88,10 +88,10 @@ class SandboxWorker:
             raise SandboxError(f"the sandbox takes no program: {error}", place="sandbox", fix="run it again") from error
         self.programs += 1
 
-    def wish(self, wish: bytes) -> None:
+    def send_command(self, command: bytes) -> None:
         """Kill ("k") or interrupt ("i") the program that runs."""
         try:
-            self.socket.sendall(wish)
+            self.socket.sendall(command)
         except OSError:  # it is dead: so is the program
             self.close()
 

@@ -182,7 +182,7 @@ class VerifiersProcess:
         with self._lock:
             lost, self._talks = list(self._talks.values()), {}
             self._listener = None
-        error = EnvironmentFailed(f"the process of the environment has ended{self._complaint()}")
+        error = EnvironmentFailed(f"the process of the environment has ended{self._stderr_tail()}")
         for talk in lost:
             talk.lose(error)
 
@@ -199,7 +199,7 @@ class VerifiersProcess:
         line, _, self._rest = self._rest.partition(b"\n")
         return line
 
-    def _complaint(self) -> str:
+    def _stderr_tail(self) -> str:
         """How it ended, and what it said last."""
         code = self._process.poll()
         with contextlib.suppress(OSError, ValueError):
@@ -217,14 +217,14 @@ class VerifiersProcess:
                 if f"{MARK}={self._mark}".encode() in (process / "environ").read_bytes().split(b"\0"):
                     os.kill(int(process.name), signal.SIGKILL)
 
-    def hang_up(self) -> None:
+    def close_pipe(self) -> None:
         """Close its pipe, which it reads as the end."""
         assert self._process.stdin is not None
         self._process.stdin.close()
 
     def close(self, seconds: float = CLOSE_SECONDS) -> None:
         """Let it end what it has started; then kill what is left."""
-        self.hang_up()
+        self.close_pipe()
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(seconds)
         self.kill()
@@ -261,7 +261,7 @@ def child_of(python: str, folders: tuple[str, ...], load: Mapping[str, Any], sec
 def close_children() -> None:
     """End all processes."""
     for child in list(_children.values()):
-        child.hang_up()  # all at the same time: each takes seconds to end what it has started
+        child.close_pipe()  # all at the same time: each takes seconds to end what it has started
     while _children:
         _children.popitem()[1].close()
 

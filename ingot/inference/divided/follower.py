@@ -20,6 +20,7 @@ from torch._C._distributed_c10d import TCPStore
 from torch.distributed.distributed_c10d import Store
 
 from ingot.inference.divided.commands import (
+    CacheBudget,
     ClearCaches,
     Command,
     CopyCaches,
@@ -28,9 +29,8 @@ from ingot.inference.divided.commands import (
     MakeCaches,
     Project,
     Read,
-    Room,
 )
-from ingot.inference.divided.rank import build_part, load_part, smallest_room
+from ingot.inference.divided.rank import build_part, load_part, smallest_cache_budget
 from ingot.inference.memory import clear_caches, copy_caches
 from ingot.model.config import ModelConfig
 from ingot.model.mixers.cache import Cache
@@ -93,8 +93,8 @@ class Follower:
         match command:
             case MakeCaches():
                 self.layers = self.model.make_caches(command.shape)
-            case Room():
-                smallest_room(self.device)
+            case CacheBudget():
+                smallest_cache_budget(self.device)
             case Hidden():
                 self._hidden(command)
             case Read():

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor, distributed
 
 from ingot.inference.divided.commands import (
+    CacheBudget,
     ClearCaches,
     Command,
     CopyCaches,
@@ -26,9 +27,8 @@ from ingot.inference.divided.commands import (
     MakeCaches,
     Project,
     Read,
-    Room,
 )
-from ingot.inference.divided.rank import Cut, load_part, smallest_room
+from ingot.inference.divided.rank import Cut, load_part, smallest_cache_budget
 from ingot.inference.memory import Copies, CopyKind, Memory
 from ingot.inference.weights import EngineWeights, check_shapes
 from ingot.model.mixers.cache import Cache, CacheShape
@@ -114,10 +114,10 @@ class LeadingModel(Transformer):
         if own.is_cuda:
             log.warning("an engine over %d devices decodes without CUDA graphs", self.group.size)
 
-    def smallest_room(self) -> int:
+    def smallest_cache_budget(self) -> int:
         """Bytes that every rank has for caches."""
-        with self.group.together(Room()):
-            return smallest_room(self.embedding.weight.device)
+        with self.group.together(CacheBudget()):
+            return smallest_cache_budget(self.embedding.weight.device)
 
 
 class LeadingMemory(Memory):

@@ -20,7 +20,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor, Shard
 
 from ingot.inference.checksum import fold_sums, tensor_sums
-from ingot.inference.memory import room_for_caches
+from ingot.inference.memory import cache_budget_bytes
 from ingot.model.config import ModelConfig
 from ingot.model.order import ShardOrder, in_model_order, in_ranks_order, orders
 from ingot.model.transformer import Transformer
@@ -97,8 +97,8 @@ def load_part(model: Transformer, cuts: Mapping[str, Cut], state: Mapping[str, T
     return fold_sums(sums)
 
 
-def smallest_room(device: torch.device) -> int:
+def smallest_cache_budget(device: torch.device) -> int:
     """Bytes that every rank has for caches."""
-    room = torch.tensor(room_for_caches(device), device=device)
-    distributed.all_reduce(room, distributed.ReduceOp.MIN)
-    return int(room)
+    budget = torch.tensor(cache_budget_bytes(device), device=device)
+    distributed.all_reduce(budget, distributed.ReduceOp.MIN)
+    return int(budget)
