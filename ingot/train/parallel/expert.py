@@ -113,5 +113,5 @@ class _Exchange(torch.autograd.Function):
 
 
 def exchange(rows: Tensor, send_counts: list[int], receive_counts: list[int], group: Any) -> Tensor:
-    """Send `send_counts[p]` rows to rank p and receive `receive_counts[p]` from it, in the order of the ranks; gradients are sent back."""
+    """Send `send_counts[p]` rows to rank p, receive `receive_counts[p]` from it, in the order of ranks; gradients go back."""
     return _Exchange.apply(rows, send_counts, receive_counts, group)  # type: ignore[no-untyped-call]
