@@ -120,7 +120,7 @@ def run_ours(options: argparse.Namespace, folder: Path) -> None:
     from ingot.evals.config import EvalConfig
     from ingot.evals.engine.answer import measure_together
     from ingot.evals.engine.local import LocalAnswerer
-    from ingot.evals.engine.memory import Memory, RememberingEngine
+    from ingot.evals.engine.memory import AnswerMemory, RememberingEngine
     from ingot.evals.engine.open_subject import load_local
     from ingot.evals.engine.request import Request
     from ingot.evals.suites.lm_eval.harness import requests_of, response_of
@@ -138,7 +138,7 @@ def run_ours(options: argparse.Namespace, folder: Path) -> None:
             found.extend((yield requests))
             return Measured()
 
-        with Memory(None) as kept:  # a new one each time: nothing is answered from memory
+        with AnswerMemory(None) as kept:  # a new one each time: nothing is answered from memory
             answerer = LocalAnswerer(tokenizer, RememberingEngine(local.engine, kept), subject.stop)
             measure_together([(asking(), subject)], answerer)
         return found

@@ -35,7 +35,7 @@ from ingot.tokens.batch import Batch
 from ingot.tokens.loader import MixtureLoader
 from ingot.tokens.packing import best_fit_rows
 from ingot.tokens.phases import ConstantBatch
-from ingot.tokens.shards import DOCUMENTS_FILE, QUALITY_FILE, SOURCE_FILES, TOKENS_FILE, Source, write_index
+from ingot.tokens.shards import DOCUMENTS_FILE, QUALITY_FILE, SOURCE_FILES, TOKENS_FILE, MappedSource, write_index
 from ingot.tokens.windows import WindowRows
 from ingot.workspace.files import file_sha256
 
@@ -81,7 +81,7 @@ def write_shards(folder: Path, tokens: int) -> Path:
 class Windows(Dataset[dict[str, torch.Tensor]]):
     """Windows of a mapped file, as one would write them for a DataLoader."""
 
-    def __init__(self, source: Source, length: int, whole: bool) -> None:
+    def __init__(self, source: MappedSource, length: int, whole: bool) -> None:
         self.tokens, self.length, self.whole = source.tokens, length, whole
 
     def __getitem__(self, number: int) -> dict[str, torch.Tensor]:

@@ -26,7 +26,7 @@ from torch.nn.functional import scaled_dot_product_attention
 from ingot.kernels import attend_latent as latent_module
 from ingot.kernels import attend_paged as paged_module
 from ingot.kernels.attend_latent import attend_latent
-from ingot.kernels.attend_paged import Tile, attend_paged
+from ingot.kernels.attend_paged import PageTile, attend_paged
 from ingot.kernels.attention_options import AttentionOptions
 
 BANDWIDTH = 4.3e12  # bytes per second
@@ -149,8 +149,8 @@ def sweep() -> None:
         call = partial(attend_paged, *arguments, AttentionOptions(shape.width**-0.5), keys)
         heights, residents = ((16,), (2, 3, 4, 6, 8)) if tokens == 1 else ((64, 128), (1,))
         print(f"{shape.name} {rows} rows {keys} keys {tokens} tokens: as chosen {graph_seconds(call) * 1e6:.1f} µs")
-        times: dict[Tile, float] = {}
-        for tile in map(Tile._make, itertools.product(heights, (32, 64, 128), (1, 2, 4, 8), (3, 5, 7), residents)):
+        times: dict[PageTile, float] = {}
+        for tile in map(PageTile._make, itertools.product(heights, (32, 64, 128), (1, 2, 4, 8), (3, 5, 7), residents)):
             with_tile(paged_module, "choose_tile", tile, call, times)
         report(times)
     for heads, rows, keys in ((16, 64, 2000), (128, 64, 2000), (128, 4, 16000)):
@@ -159,12 +159,14 @@ def sweep() -> None:
         call = partial(attend_latent, *given, latent_width=512, reach=keys)
         print(f"latent {heads} heads {rows} rows {keys} keys: as chosen {graph_seconds(call) * 1e6:.1f} µs")
         times = {}
-        for tile in map(Tile._make, itertools.product((16, 32, 64), (16, 32, 64), (4, 8), (2, 3, 5), (1, 2))):
+        for tile in map(PageTile._make, itertools.product((16, 32, 64), (16, 32, 64), (4, 8), (2, 3, 5), (1, 2))):
             with_tile(latent_module, "choose_latent_tile", tile, call, times)
         report(times)
 
 
-def with_tile(module: object, name: str, tile: Tile, call: Callable[[], object], times: dict[Tile, float]) -> None:
+def with_tile(
+    module: object, name: str, tile: PageTile, call: Callable[[], object], times: dict[PageTile, float]
+) -> None:
     """Time `call` with a tile, unless it does not fit."""
     from triton.runtime.errors import OutOfResources
 
@@ -178,7 +180,7 @@ def with_tile(module: object, name: str, tile: Tile, call: Callable[[], object],
         setattr(module, name, chosen)
 
 
-def report(times: dict[Tile, float]) -> None:
+def report(times: dict[PageTile, float]) -> None:
     for tile in sorted(times, key=lambda tile: times[tile])[:10]:
         print(f"    {times[tile] * 1e6:10.1f} µs  {tile}", flush=True)
 

@@ -23,9 +23,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ingot.kernels import index_divergence, select_keys, sparse_attention
+from ingot.kernels import index_divergence, select_keys, sparse_attention, sparse_tile
 from ingot.kernels.launch import has_triton
-from ingot.kernels.sparse_attention import SparseTile
+from ingot.kernels.sparse_tile import SparseTile
 from ingot.model.context import Context
 from ingot.model.mixers.cache import CacheShape
 from ingot.model.mixers.indexer import Index
@@ -311,7 +311,7 @@ def tune(device: str, heads: int, length: int, parts: Iterable[str]) -> None:
         limited = [(min(tile[0], heads), *tile[1:]) for tile in TILES[part]]
         if part == "forward":
             tiles = [SparseTile(*tile) for tile in limited]
-            try_tiles(part, sparse_attention, "choose_forward_tile", tiles, cases["attention, forward"][0], device)
+            try_tiles(part, sparse_tile, "choose_forward_tile", tiles, cases["attention, forward"][0], device)
             continue
         products = [(SparseTile if part == "score" else ProductTile)(*tile) for tile in limited]
         both = cases["attention, forward and backward"][0]

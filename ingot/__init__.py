@@ -18,6 +18,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ingot.workspace.version import VERSION
+
 if TYPE_CHECKING:
     import torch
 
@@ -27,7 +29,7 @@ if TYPE_CHECKING:
     from ingot.recipe.flow import RunResult
     from ingot.workspace.progress import Progress
 
-__version__ = "0.1.0"
+__version__ = VERSION
 __all__ = ["__version__", "export_model", "generate", "import_model", "load", "plan", "run"]
 
 

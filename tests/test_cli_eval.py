@@ -11,8 +11,8 @@ from typer.testing import CliRunner
 
 from ingot.cli.app import app
 from ingot.cli.show import show_rows
-from ingot.evals.bases.choices import Answered, Item, choice_metrics
-from ingot.evals.bases.suite import SUITES
+from ingot.evals.bases.choices import Item, ItemLikelihoods, choice_metrics
+from ingot.evals.bases.suites import SUITES
 from ingot.evals.engine.request import Likely
 from ingot.evals.scores.history import save_step
 from ingot.evals.scores.printed import score_rows
@@ -157,7 +157,8 @@ def test_a_score_is_found_by_the_name_that_others_give_it(tmp_path: Path, capsys
     """HellaSwag's accuracy by characters is what the LM evaluation harness calls acc_norm."""
     items = [Item(f"Question {number}", ("a", "bbbb"), 0) for number in range(3)]
     answered = [
-        Answered(str(n), item, (Likely(-1.0, True, 1), Likely(-2.0, False, 4)), None) for n, item in enumerate(items)
+        ItemLikelihoods(str(n), item, (Likely(-1.0, True, 1), Likely(-2.0, False, 4)), None)
+        for n, item in enumerate(items)
     ]
     save_scores(tmp_path / "scores", choice_metrics("hellaswag", answered, ("raw", "character", "token")), [])
     loaded = load_scores(tmp_path)

@@ -21,7 +21,7 @@ import typer
 
 from ingot.checkpoints.families.table import FAMILIES
 from ingot.cli.app import app
-from ingot.evals.bases.suite import SUITES
+from ingot.evals.bases.suites import SUITES
 from ingot.model.presets.preset import presets
 from ingot.post.algorithm import PREFER, RL
 from ingot.recipe.stages import STAGES

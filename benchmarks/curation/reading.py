@@ -21,7 +21,7 @@ import pyarrow.parquet
 from benchmarks.curation.measure import compare, note, rate, row
 from ingot.data.read.config import FilesSource
 from ingot.data.read.plan import splits
-from ingot.data.read.problem import Problems
+from ingot.data.read.problem import ReadProblems
 from ingot.data.read.read import read_split
 from ingot.data.steps.extract_html import ExtractHtmlStep
 from ingot.data.steps.fix_text import FixTextStep
@@ -33,7 +33,7 @@ PAGES = Path(__file__).parents[3] / "shared/data/article_extraction_benchmark/pa
 
 def read_everything(source: FilesSource) -> int:
     """Read a source and give the number of documents."""
-    problems = Problems()
+    problems = ReadProblems()
     return sum(len(table) for split in splits(source) for table in read_split(split, source, problems))
 
 

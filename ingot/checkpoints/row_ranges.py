@@ -18,7 +18,7 @@ from torch.distributed.checkpoint.metadata import ChunkStorageMetadata
 from torch.distributed.tensor import DTensor
 from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
 
-from ingot.model.order import Order
+from ingot.model.order import ShardOrder
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class RowRange:
         return shard.narrow(self.axis, self.start, self.length)
 
 
-def row_ranges(tensor: DTensor, order: Order) -> list[RowRange]:
+def row_ranges(tensor: DTensor, order: ShardOrder) -> list[RowRange]:
     """The ranges of rows in this rank's shard of a tensor in the ranks' order; none if the shard is empty."""
     sizes, offsets = compute_local_shape_and_global_offset(tensor.shape, tensor.device_mesh, tensor.placements)
     if 0 in sizes:

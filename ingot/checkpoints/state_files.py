@@ -43,7 +43,7 @@ from ingot.checkpoints.full_disk import disk_errors
 from ingot.checkpoints.row_ranges import RowRange, row_ranges
 from ingot.checkpoints.safe_reader import SafeLoadPlanner, SafeReader
 from ingot.checkpoints.tensors import Entry, MemoryTensors, Tensors
-from ingot.model.order import Order, local
+from ingot.model.order import ShardOrder, local
 
 MODEL = "model."  # the prefix of weight names; the optimizer's state has another
 
@@ -53,7 +53,7 @@ def save_state(
     folder: Path,
     *,
     values: Mapping[str, Tensor] | None = None,
-    orders: Mapping[str, Order] | None = None,
+    orders: Mapping[str, ShardOrder] | None = None,
     group: ProcessGroup | None = None,
 ) -> None:
     """Write a nested state dict of tensors in memory.
@@ -69,7 +69,7 @@ def save_state(
         save_distributed(state, storage_writer=writer, planner=planner, process_group=group, no_dist=group is None)
 
 
-def load_state_files(state: dict[str, Any], folder: Path, orders: Mapping[str, Order] | None = None) -> None:
+def load_state_files(state: dict[str, Any], folder: Path, orders: Mapping[str, ShardOrder] | None = None) -> None:
     """Fill the tensors in `state` from the folder, in place; of a distributed tensor every rank reads its own shard."""
     _expect_one_process()
     with _unwrapped():
@@ -117,7 +117,7 @@ class ChunkPlanner(DefaultSavePlanner):
     The values are those of the state dict, or of `source` where there is one; it holds this rank's part of each tensor.
     """
 
-    def __init__(self, source: Tensors | None = None, orders: Mapping[str, Order] | None = None) -> None:
+    def __init__(self, source: Tensors | None = None, orders: Mapping[str, ShardOrder] | None = None) -> None:
         super().__init__()
         self.source, self.orders = source, orders or {}
         self._own: set[MetadataIndex] = set()  # the chunks of rows that are planned here
@@ -168,7 +168,7 @@ class ChunkPlanner(DefaultSavePlanner):
 class RowRangePlanner(SafeLoadPlanner):
     """Reads a shard of a tensor in the ranks' order one range of rows at a time, and all others as torch does."""
 
-    def __init__(self, orders: Mapping[str, Order]) -> None:
+    def __init__(self, orders: Mapping[str, ShardOrder]) -> None:
         super().__init__()
         self.orders = orders
         self._ranges: dict[MetadataIndex, RowRange] = {}

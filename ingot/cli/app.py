@@ -7,14 +7,13 @@ from typing import Annotated, Any
 
 import typer
 
-from ingot import __version__
 from ingot.cli.chat import chat_command
 from ingot.cli.classifier import classifier_app
 from ingot.cli.convert import export_command, import_command
 from ingot.cli.env import env_app
 from ingot.cli.eval import eval_app
 from ingot.cli.given import refuse_given
-from ingot.cli.help import App, Group
+from ingot.cli.help import App, CommandGroup
 from ingot.cli.merge import merge_command
 from ingot.cli.model import model_app
 from ingot.cli.new import new_command
@@ -29,9 +28,10 @@ from ingot.cli.ui import ui_command
 from ingot.cli.watch import HANG_AFTER, HangOption, watch_command, watch_this
 from ingot.recipe.stages import STAGES
 from ingot.workspace.errors import IngotError, RecipeError
+from ingot.workspace.version import VERSION
 
 
-class _Commands(Group):
+class _Commands(CommandGroup):
     """The commands in the order below; stages in the order of the data flow."""
 
     def list_commands(self, ctx: Any) -> list[str]:
@@ -60,7 +60,7 @@ STAGES_PANEL = "Stages: run one by itself"
 
 def _show_version(wanted: bool) -> None:
     if wanted:
-        typer.echo(f"ingot {__version__}")
+        typer.echo(f"ingot {VERSION}")
         raise typer.Exit
 
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from ingot.envs.rollout.episode_run import Limits
     from ingot.envs.rollout.policies import MessagePolicy, Policy
     from ingot.envs.task import Task
-    from ingot.envs.trial import Trial
+    from ingot.envs.trial import EnvironmentTrial
     from ingot.tokens.chat import ChatFormat
 
 env_app = App(name="env", help="List environments; try one before it is trained on.", no_args_is_help=True)
@@ -220,7 +220,7 @@ def _chat_and_model(policy: str, model_name: str, max_tokens: int) -> tuple[Chat
     return ChatFormat(model.tokenizer), Engine(model, slots=64, length=max_tokens)
 
 
-def _show(environment: Environment, trial: Trial) -> None:
+def _show(environment: Environment, trial: EnvironmentTrial) -> None:
     from rich.console import Console
     from rich.table import Table
 

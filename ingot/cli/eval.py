@@ -18,7 +18,7 @@ import typer
 from ingot.cli.eval_compare import DataOption, LimitOption, compare_command, follow_command, subset_command
 from ingot.cli.eval_signal import signal_command
 from ingot.cli.given import refuse_given, was_given
-from ingot.cli.help import App, Group
+from ingot.cli.help import App, CommandGroup
 from ingot.cli.run_stages import run_stages
 from ingot.cli.show import console, print_json
 from ingot.workspace.errors import RecipeError
@@ -31,7 +31,7 @@ RECIPES = (".yaml", ".yml")
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
-class EvalGroup(Group):
+class EvalGroup(CommandGroup):
     """`ingot eval FILE.yaml` runs a recipe's eval stages; `ingot eval MODEL` measures a model."""
 
     def named(self, args: list[str]) -> list[str]:
@@ -141,7 +141,7 @@ def model_command(
         "precision": precision,
         "tokenizer": "" if tokenizer is None else str(tokenizer.resolve()),
     }
-    from ingot.evals.bases.suite import entry_of  # here, because it imports pydantic
+    from ingot.evals.bases.suites import entry_of  # here, because it imports pydantic
 
     options: dict[str, Any] = {"suites": [entry_of(name) for name in names]}
     options |= {name: value for name, value in values.items() if was_given(context, name)}
@@ -168,7 +168,7 @@ def _run_name(model: str) -> str:
 def list_command(as_json: JsonOption = False) -> None:
     """List the suites: what each measures, and where its questions come from."""
     from ingot.evals.bases.file_suite import FileSuite
-    from ingot.evals.bases.suite import SUITES
+    from ingot.evals.bases.suites import SUITES
 
     rows: list[dict[str, Any]] = [
         {

@@ -25,7 +25,7 @@ class Command(TyperCommand):
         return _hide_types_of_flags(super().get_params(ctx))
 
 
-class Group(TyperGroup):
+class CommandGroup(TyperGroup):
     """Commands under one name, with the same help."""
 
     def get_params(self, ctx: Any) -> list[Any]:
@@ -35,7 +35,7 @@ class Group(TyperGroup):
 class App(typer.Typer):
     """A typer application made of these."""
 
-    def __init__(self, *, cls: type[TyperGroup] = Group, **options: Any) -> None:
+    def __init__(self, *, cls: type[TyperGroup] = CommandGroup, **options: Any) -> None:
         super().__init__(cls=cls, **options)
 
     def command(

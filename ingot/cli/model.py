@@ -37,7 +37,7 @@ SetOption = Annotated[
 ]
 
 
-class Start(StrEnum):
+class NewRowStart(StrEnum):
     """What the rows of new tokens begin as."""
 
     mean = "mean"
@@ -106,8 +106,9 @@ def grow_command(
     template: TemplateOption = None,
     options: SetOption = None,
     start: Annotated[
-        Start, typer.Option("--start", help="What new rows begin as: the mean of all, or of the words of the name.")
-    ] = Start.mean,
+        NewRowStart,
+        typer.Option("--start", help="What new rows begin as: the mean of all, or of the words of the name."),
+    ] = NewRowStart.mean,
     force: ForceOption = False,
 ) -> None:
     """Add special tokens to a model: tokenizer, embedding and head; the old ones keep their weights."""

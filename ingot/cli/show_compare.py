@@ -10,13 +10,13 @@ import typer
 from ingot.cli.show import console
 
 if TYPE_CHECKING:
-    from ingot.evals.scores.compare import Change, ComparedMetric, Comparison
+    from ingot.evals.scores.compare import ComparedMetric, MetricChange, ModelComparison
     from ingot.evals.scores.scores import Metric
 
 EXAMPLES = 4  # questions that are named, of those gained and of those lost
 
 
-def show_comparison(comparison: Comparison) -> None:
+def show_comparison(comparison: ModelComparison) -> None:
     """The table, what is certain in it, and the questions behind that."""
     from rich.table import Table
     from rich.text import Text
@@ -48,7 +48,7 @@ def _value(metric: Metric | None) -> str:
     return f"{metric.estimate.value:.4g}" + (f" ±{error:.2g}" if math.isfinite(error) else "")
 
 
-def _cells(change: Change | None) -> tuple[str, str, str, str, str, str]:
+def _cells(change: MetricChange | None) -> tuple[str, str, str, str, str, str]:
     if change is None:
         return ("", "", "", "", "", "")
     low, high = change.difference.interval()
@@ -63,7 +63,7 @@ def _chance(p_value: float) -> str:
     return "<0.0001" if p_value < 0.0001 else f"{p_value:.2g}"
 
 
-def _notes(comparison: Comparison) -> list[str]:
+def _notes(comparison: ModelComparison) -> list[str]:
     lines = []
     for row in comparison.rows:
         for name, change in zip(comparison.models[1:], row.changes, strict=True):
@@ -82,7 +82,7 @@ def _notes(comparison: Comparison) -> list[str]:
     return lines
 
 
-def _said(row: ComparedMetric, change: Change) -> str:
+def _said(row: ComparedMetric, change: MetricChange) -> str:
     side = "better" if change.better else "worse"
     if not change.shared:
         return side

@@ -7,14 +7,14 @@ from typing import Annotated, Any
 
 import typer
 
-from ingot.cli.help import App, Group
+from ingot.cli.help import App, CommandGroup
 from ingot.cli.show import print_json
 from ingot.workspace.errors import DataError
 
 SHOWN = {"bytes_per_token": "bytes/token", "fertility": "tokens/word", "continued_word_share": "words continued"}
 
 
-class TokenizerGroup(Group):
+class TokenizerGroup(CommandGroup):
     """`ingot tokenizer FILE` is `ingot tokenizer train FILE`, as `ingot KIND FILE` runs any other kind of stage."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:

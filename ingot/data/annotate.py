@@ -35,7 +35,7 @@ from ingot.data.columns import (
 )
 from ingot.data.engine.shard import COLUMNS, Shard, write_columns
 from ingot.data.engine.store import commit, finished
-from ingot.data.engine.work import Job, Work
+from ingot.data.engine.work import Work, WorkerJob
 from ingot.data.step import Step, cached_step, meaning
 from ingot.workspace.config import content_hash
 from ingot.workspace.errors import CheckFailed
@@ -68,7 +68,7 @@ def annotate_each(steps: Sequence[Step], shards: Sequence[Shard], work: Work) ->
             after[number].append(view)
             targets[number].append(target)
         if any(work.result(each.target) is None for each in wanted):
-            jobs.append(Job(annotate_shard, (shard, wanted), f"shard {shard.number}", shard.bytes))
+            jobs.append(WorkerJob(annotate_shard, (shard, wanted), f"shard {shard.number}", shard.bytes))
     work.execute(", ".join(step.short_name for step in steps), jobs)
     return after, [sum(work.needed(target).seconds for target in each) for each in targets]
 

@@ -23,10 +23,10 @@ from ingot.data.annotate import annotate_across, annotate_each
 from ingot.data.config import CurateConfig, labels
 from ingot.data.decide import VERDICTS, decide
 from ingot.data.engine.local_pool import LocalPool, available_processors
-from ingot.data.engine.pool import Pool, SerialPool
+from ingot.data.engine.pool import SerialPool, WorkPool
 from ingot.data.engine.ray_pool import RayPool
 from ingot.data.engine.shard import Shard
-from ingot.data.engine.store import Done
+from ingot.data.engine.store import FinishedTask
 from ingot.data.engine.work import Work
 from ingot.data.funnel import Funnel, FunnelRow
 from ingot.data.identity import unique_ids
@@ -65,7 +65,7 @@ def run(config: CurateConfig, inputs: Mapping[str, Path], folder: StageFolder) -
     return summary
 
 
-def make_pool(config: CurateConfig) -> Pool:
+def make_pool(config: CurateConfig) -> WorkPool:
     """Where tasks run."""
     if config.engine == "ray":
         return RayPool(config.workers, config.ray_address)
@@ -74,36 +74,36 @@ def make_pool(config: CurateConfig) -> Pool:
 
 
 @dataclass(frozen=True)
-class Run:
+class SharedPass:
     """Steps that share one pass: several that look at one document at a time, or one across documents."""
 
     steps: tuple[Step, ...]
     names: tuple[str, ...]
 
 
-def runs_of(steps: Sequence[Step], names: Sequence[str]) -> Iterator[Run]:
+def runs_of(steps: Sequence[Step], names: Sequence[str]) -> Iterator[SharedPass]:
     """Consecutive steps that can share a pass. A rewritten text ends a run: what follows looks at the new one."""
     waiting: list[tuple[Step, str]] = []
     for step, name in zip(steps, names, strict=True):
         alone = step.across
         if waiting and (alone or "text" in waiting[-1][0].writes()):
-            yield Run(*zip(*waiting, strict=True))
+            yield SharedPass(*zip(*waiting, strict=True))
             waiting = []
         waiting.append((step, name))
         if alone:
-            yield Run(*zip(*waiting, strict=True))
+            yield SharedPass(*zip(*waiting, strict=True))
             waiting = []
     if waiting:
-        yield Run(*zip(*waiting, strict=True))
+        yield SharedPass(*zip(*waiting, strict=True))
 
 
 @dataclass(frozen=True)
-class Judged:
+class PassResult:
     """A run of steps that is done: the shards as it found them, and what it decided about each."""
 
-    run: Run
+    run: SharedPass
     before: list[Shard]
-    decided: list[Done]
+    decided: list[FinishedTask]
 
 
 def curate(config: CurateConfig, folder: StageFolder, work: Work) -> dict[str, Any]:
@@ -123,7 +123,7 @@ def curate(config: CurateConfig, folder: StageFolder, work: Work) -> dict[str, A
         raise DataError("no document could be read:\n" + funnel.table(), place="curate", fix="look at the sources")
     shards, renamed = unique_ids(shards, config.on_duplicate_id, work)
 
-    judged: list[Judged] = []
+    judged: list[PassResult] = []
     reportings: list[Reporting] = []
     rewritten: list[dict[str, Any]] = []
     for each in runs_of(config.steps, names):
@@ -131,7 +131,7 @@ def curate(config: CurateConfig, folder: StageFolder, work: Work) -> dict[str, A
             say(line)
         before = shards
         shards, decided, after, seconds = take_run(each, before, work)
-        judged.append(Judged(each, before, decided))
+        judged.append(PassResult(each, before, decided))
         add_rows(funnel, judged[-1], seconds)
         for row in funnel.rows[-len(each.steps) :]:
             for note, count in row.repaired.items():
@@ -179,8 +179,8 @@ def curate(config: CurateConfig, folder: StageFolder, work: Work) -> dict[str, A
 
 
 def take_run(
-    each: Run, shards: list[Shard], work: Work
-) -> tuple[list[Shard], list[Done], list[list[Shard]], list[float]]:
+    each: SharedPass, shards: list[Shard], work: Work
+) -> tuple[list[Shard], list[FinishedTask], list[list[Shard]], list[float]]:
     """One run of steps: the shards as it leaves them, its decisions; by step the shards with its columns, and its
     processor seconds."""
     before = work.seconds
@@ -194,7 +194,7 @@ def take_run(
     return left, decided, after, seconds
 
 
-def add_rows(funnel: Funnel, judged: Judged, seconds: Sequence[float]) -> None:
+def add_rows(funnel: Funnel, judged: PassResult, seconds: Sequence[float]) -> None:
     """The rows of a run's steps, summed over the shards."""
     for number, name in enumerate(judged.run.names):
         rows = [task.report["steps"][number] for task in judged.decided]
@@ -208,7 +208,7 @@ def add_rows(funnel: Funnel, judged: Judged, seconds: Sequence[float]) -> None:
         funnel.add(FunnelRow(name, before, after, seconds[number], dict(reasons), dict(repaired), cut))
 
 
-def sizes_left(shards: Sequence[Shard], judged: Sequence[Judged]) -> list[int]:
+def sizes_left(shards: Sequence[Shard], judged: Sequence[PassResult]) -> list[int]:
     """Bytes of the documents that are left, by shard."""
     if not judged:
         return [shard.bytes for shard in shards]
@@ -222,7 +222,7 @@ def output_columns(config: CurateConfig) -> list[str]:
     return [name for name in names if not name.startswith("_")]
 
 
-def removals(judged: Sequence[Judged]) -> list[Removal]:
+def removals(judged: Sequence[PassResult]) -> list[Removal]:
     """What went, shard by shard, in the order of the documents and then of the steps."""
     found = []
     for one in judged:
@@ -234,7 +234,7 @@ def removals(judged: Sequence[Judged]) -> list[Removal]:
     return [removal for _, removal in sorted(found, key=lambda pair: pair[0])]
 
 
-def summary(documents: Sequence[Done], removed: Sequence[Done], funnel: Funnel) -> dict[str, Any]:
+def summary(documents: Sequence[FinishedTask], removed: Sequence[FinishedTask], funnel: Funnel) -> dict[str, Any]:
     """Small numbers for tables: documents, bytes by source and kind, mean quality, seconds."""
     count = sum(task.report["documents"] for task in documents)
     by_kind = sum((Counter(task.report["kind"]) for task in documents), Counter[str]())

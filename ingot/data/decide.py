@@ -23,17 +23,17 @@ from numpy.typing import NDArray
 
 from ingot.data.columns import SIZES, content_name, input_key, matching, write_mask
 from ingot.data.engine.shard import Shard
-from ingot.data.engine.store import Done
+from ingot.data.engine.store import FinishedTask
 from ingot.data.engine.work import Work
 from ingot.data.step import Rule, Step, cached_step, meaning
 from ingot.workspace.config import content_hash
 
 VERDICTS = "verdicts.parquet"
-VERSION = 3  # raise it when a task leaves something else
+VERSION = 3  # raise it when what a task saves changes
 
 
 @dataclass(frozen=True)
-class Judging:
+class ShardView:
     """One shard before a run of steps (`shard`), and with the columns of each of them (`after`)."""
 
     key: str
@@ -49,7 +49,7 @@ class Judging:
 
 def decide(
     steps: Sequence[Step], shards: Sequence[Shard], after: Sequence[Sequence[Shard]], work: Work
-) -> tuple[list[Shard], list[Done]]:
+) -> tuple[list[Shard], list[FinishedTask]]:
     """The shards with what is alive after the run of steps, and the tasks that judged them."""
     meanings = tuple(meaning(step) for step in steps)
     items = []
@@ -59,7 +59,7 @@ def decide(
             [content_name(view.path_of(name)) for name in seen(step)] for step, view in zip(steps, views, strict=True)
         ]
         key = content_hash([list(meanings), columns, input_key(shard, [SIZES])], 24)
-        items.append(Judging(key, shard, views, tuple(steps), meanings))
+        items.append(ShardView(key, shard, views, tuple(steps), meanings))
     done = work.run("decide", judge, items, version=VERSION)
     last = [
         view.surviving(task.file(task.report["alive"]), task.key) for view, task in zip(after[-1], done, strict=True)
@@ -73,7 +73,7 @@ def seen(step: Step) -> list[str]:
     return [name for name in names if name != "text" or "text" in step.writes()]
 
 
-def judge(folder: Path, item: Judging, _: None) -> dict[str, Any]:
+def judge(folder: Path, item: ShardView, _: None) -> dict[str, Any]:
     """Apply the rules of every step in turn."""
     began = item.shard.rows_alive()
     alive = np.zeros(item.shard.rows, bool)

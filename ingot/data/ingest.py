@@ -21,12 +21,12 @@ import pyarrow.compute
 from ingot.data.columns import SIZES
 from ingot.data.config import CurateConfig
 from ingot.data.engine.shard import Shard, write_columns, write_ids
-from ingot.data.engine.store import Done
+from ingot.data.engine.store import FinishedTask
 from ingot.data.engine.work import Work
 from ingot.data.funnel import Funnel, FunnelRow
 from ingot.data.read.config import SourceConfig
 from ingot.data.read.plan import SourceSplits, pieces_of, plan
-from ingot.data.read.problem import ORDINARY, Problems
+from ingot.data.read.problem import ORDINARY, ReadProblems
 from ingot.data.read.read import read_split
 from ingot.data.read.split import Split
 from ingot.data.steps.extract_html import HTML_TYPES
@@ -39,11 +39,11 @@ SMALLEST_SHARD = 2_000_000
 WANTED_SHARDS = 32
 PROBLEMS = "problems.jsonl"
 NAMED_PROBLEMS = 5  # that are named on the screen; all are counted, samples are in problems.jsonl
-VERSION = 4  # raise it when a read task makes something else of a split
+VERSION = 4  # raise it when a read task's result for a split changes
 
 
 @dataclass(frozen=True)
-class Reading:
+class SplitReading:
     """A split of a source, to be read by one task."""
 
     key: str
@@ -109,7 +109,7 @@ def ingest(config: CurateConfig, sources: Sources, work: Work, funnel: Funnel) -
 
     before = work.seconds
     items = [
-        Reading(content_hash([split.key, source.model_dump(mode="json")], 24), split, source)
+        SplitReading(content_hash([split.key, source.model_dump(mode="json")], 24), split, source)
         for source, plan in zip(config.sources, sources.plans, strict=True)
         for split in plan.splits
     ]
@@ -124,9 +124,9 @@ def ingest(config: CurateConfig, sources: Sources, work: Work, funnel: Funnel) -
     return shards, sum(task.report["pages"] for task in done)
 
 
-def read_shards(folder: Path, item: Reading, options: dict[str, int]) -> dict[str, Any]:
+def read_shards(folder: Path, item: SplitReading, options: dict[str, int]) -> dict[str, Any]:
     """Read a split into the base files of shards."""
-    problems = Problems(stop=item.source.on_damage == "stop")
+    problems = ReadProblems(stop=item.source.on_damage == "stop")
     parts = []
     pages = 0
     filled: set[str] = set()
@@ -178,7 +178,7 @@ def sum_of(table: pyarrow.Table) -> int:
     return int(pyarrow.compute.sum(table.column(SIZES)).as_py() or 0)
 
 
-def number_shards(done: Sequence[Done]) -> list[Shard]:
+def number_shards(done: Sequence[FinishedTask]) -> list[Shard]:
     """The shards that the read tasks made."""
     shards: list[Shard] = []
     for task in done:

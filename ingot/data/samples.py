@@ -19,7 +19,7 @@ import pyarrow
 import pyarrow.compute
 
 from ingot.data.engine.shard import ROW_BITS, Shard
-from ingot.data.engine.store import Done
+from ingot.data.engine.store import FinishedTask
 from ingot.data.funnel import SAMPLE_CHARACTERS, first_difference, sample_key
 from ingot.data.write import SAMPLES
 from ingot.workspace.files import read_jsonl
@@ -27,7 +27,9 @@ from ingot.workspace.files import read_jsonl
 ROW = (1 << ROW_BITS) - 1
 
 
-def collect_samples(done: Sequence[Done], before: dict[str, Sequence[Shard]], count: int) -> list[dict[str, Any]]:
+def collect_samples(
+    done: Sequence[FinishedTask], before: dict[str, Sequence[Shard]], count: int
+) -> list[dict[str, Any]]:
     """The samples of all parts, step by step; `before` are the shards as each step found them."""
     by_step: dict[str, list[dict[str, Any]]] = {step: [] for step in before}
     for task in done:

@@ -14,8 +14,8 @@ import pyarrow
 
 from ingot.data.columns import input_key, matching
 from ingot.data.engine.shard import Shard
-from ingot.data.engine.store import Done
-from ingot.data.engine.work import Phase
+from ingot.data.engine.store import FinishedTask
+from ingot.data.engine.work import WorkPhase
 from ingot.data.step import Report, Step, cached_step, meaning
 from ingot.workspace.config import content_hash
 
@@ -44,12 +44,12 @@ def reporting(step: Step, name: str, shards: Sequence[Shard]) -> list[Reporting]
     return [Reporting(key, name, tuple(shards), step, known)]
 
 
-def reports_phase(items: Sequence[Reporting]) -> Phase:
+def reports_phase(items: Sequence[Reporting]) -> WorkPhase:
     """The tasks that make reports."""
-    return Phase("step_reports", report_step, items)
+    return WorkPhase("step_reports", report_step, items)
 
 
-def reports_of(items: Sequence[Reporting], done: Sequence[Done]) -> dict[str, Report]:
+def reports_of(items: Sequence[Reporting], done: Sequence[FinishedTask]) -> dict[str, Report]:
     """The reports by the names of their steps."""
     return {item.name: Report(**task.report) for item, task in zip(items, done, strict=True) if task.report}
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from importlib import import_module
 from pathlib import Path
 
-from ingot.data.engine.work import Job, Work
+from ingot.data.engine.work import Work, WorkerJob
 from ingot.data.step import Step
 
 PROSE = "The keeper wrote down the names of the ships. Nobody knew why that was.\n\nWho went by? He did not say.\n"
@@ -37,7 +37,7 @@ def warm_up(steps: Sequence[Step], work: Work) -> None:
     cold = {step.short_name: step for step in steps if is_cold(step) and set(step.reads()) <= KNOWN}
     if len(cold) > 1:
         work.progress.say(f"compiling {', '.join(cold)}: once on this machine")
-        work.execute("compile", [Job(try_step, (step,), f"compile {name}") for name, step in cold.items()])
+        work.execute("compile", [WorkerJob(try_step, (step,), f"compile {name}") for name, step in cold.items()])
 
 
 def is_cold(step: Step) -> bool:

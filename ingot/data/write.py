@@ -26,8 +26,8 @@ import pyarrow.parquet
 
 from ingot.data.columns import content_name, input_key
 from ingot.data.engine.shard import Shard, location_of, shard_and_row
-from ingot.data.engine.store import Done
-from ingot.data.engine.work import Phase
+from ingot.data.engine.store import FinishedTask
+from ingot.data.engine.work import WorkPhase
 from ingot.data.funnel import sample_key, sample_row
 from ingot.workspace.config import content_hash
 from ingot.workspace.files import write_jsonl
@@ -81,18 +81,18 @@ def part_bytes(total: int) -> int:
     return min(LARGEST_PART, max(SMALLEST_PART, total // WANTED_PARTS))
 
 
-def documents_phase(shards: Sequence[Shard], sizes: Sequence[int], columns: Sequence[str], size: int) -> Phase:
+def documents_phase(shards: Sequence[Shard], sizes: Sequence[int], columns: Sequence[str], size: int) -> WorkPhase:
     """The parts of the documents that are left; `sizes` are their bytes by shard, `columns` what they have."""
     schema = schema_of(shards, columns)
     items = [documents_item(group, schema, total) for group, total in parts(shards, sizes, size)]
-    return Phase("documents", documents_part, items)
+    return WorkPhase("documents", documents_part, items)
 
 
-def removed_phase(removals: Sequence[Removal], shards: Sequence[Shard], samples: int, size: int) -> Phase:
+def removed_phase(removals: Sequence[Removal], shards: Sequence[Shard], samples: int, size: int) -> WorkPhase:
     """The parts of the removed documents, with at most so many samples for each reason."""
     sizes = [removal.bytes for removal in removals]
     items = [removed_item(group, shards, total) for group, total in parts(removals, sizes, size)]
-    return Phase("removed", removed_part, items, {"samples": samples}, VERSION)
+    return WorkPhase("removed", removed_part, items, {"samples": samples}, VERSION)
 
 
 def documents_item(shards: tuple[Shard, ...], schema: pyarrow.Schema, size: int) -> DocumentsPart:
@@ -225,7 +225,7 @@ def least(rows: Sequence[dict[str, Any]], count: int) -> list[dict[str, Any]]:
     return heapq.nsmallest(count, rows, key=lambda row: sample_key(row["id"]))
 
 
-def publish(parts_done: Sequence[Done], folder: Path) -> None:
+def publish(parts_done: Sequence[FinishedTask], folder: Path) -> None:
     """Put finished parts into `folder` under their final names: as second names of the same files where that works."""
     folder.mkdir(parents=True, exist_ok=True)
     for number, task in enumerate(parts_done):

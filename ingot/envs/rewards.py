@@ -33,7 +33,7 @@ from pydantic import BeforeValidator
 from ingot.envs.environment import Environment
 from ingot.envs.episode import Episode, Score
 from ingot.envs.errors import EnvironmentFailed
-from ingot.envs.rollout.background import Beside
+from ingot.envs.rollout.background import BackgroundWork
 from ingot.workspace.errors import CheckFailed
 from ingot.workspace.functions import FunctionName
 from ingot.workspace.outside import load_outside, raised_at
@@ -100,7 +100,7 @@ class OwnRewards:
         """What each function returned or raised, by episode; calls are beside one another, each within its deadline."""
         found: dict[int, dict[str, Any]] = {place: {} for place, each in enumerate(episodes) if not each.failed}
         missing = len(found) * len(self.functions)
-        with Beside[tuple[int, str]]() as beside:
+        with BackgroundWork[tuple[int, str]]() as beside:
             for place in found:
                 for name, function in self.functions.items():
                     beside.begin((place, name), partial(_outcome, function, episodes[place]), self.seconds, name)

@@ -12,7 +12,7 @@ from functools import partial
 
 from ingot.envs.environment import Environment
 from ingot.envs.episode import Episode, Score
-from ingot.envs.rollout.background import Beside, call
+from ingot.envs.rollout.background import BackgroundWork, call
 from ingot.envs.rollout.episode_run import Limits
 
 WAIT_SECONDS = 0.05  # between two calls of `between`
@@ -27,7 +27,7 @@ def second_opinions(
     """The reward that `verifier` gives for each episode; None where it failed, or the episode's own environment did."""
     found: list[float | None] = [None] * len(episodes)
     waiting = {place for place, each in enumerate(episodes) if not each.failed}
-    with Beside[int]() as beside:
+    with BackgroundWork[int]() as beside:
         for place in sorted(waiting):
             work = partial(call, verifier.score, episodes[place].task, episodes[place].messages)
             beside.begin(place, work, seconds, f"the verifier {verifier.kind}")

@@ -61,7 +61,7 @@ class Earned:
 
 
 @dataclass
-class Trial:
+class EnvironmentTrial:
     """What was found. `problems` are reasons not to train on it."""
 
     tasks: int
@@ -106,12 +106,12 @@ def try_environment(
     drawing: Drawing = PLAIN,
     seed: int = 0,
     keep: Callable[[str, Sequence[Episode]], None] = lambda *_: None,
-) -> Trial:
+) -> EnvironmentTrial:
     """Let policies work on `count` tasks; `policies` makes them, when the tasks are known, `keep` gets each one's episodes."""
     environments = {environment.kind: environment}
     threads = set(threading.enumerate())
     tasks = _tasks(environment, seed, count, split)
-    trial = Trial(len(tasks))
+    trial = EnvironmentTrial(len(tasks))
     tried = policies(environments, tasks)
     if RIGHT not in tried and environment.has_solutions:
         trial.notes.append("not every task has a solution, so whether right answers earn everything was not tried")
@@ -155,7 +155,7 @@ def _problems(earned: Earned) -> list[str]:
     return found
 
 
-def _try_tools(tasks: Sequence[Task], done: Sequence[Episode], trial: Trial) -> None:
+def _try_tools(tasks: Sequence[Task], done: Sequence[Episode], trial: EnvironmentTrial) -> None:
     """A tool that answers none of the calls that its schema allows is broken; one that reads texts may know few."""
     tools = {tool.name: tool for task in tasks for tool in task.tools}
     said: dict[str, list[tuple[str, str]]] = {name: [] for name in tools}
@@ -182,7 +182,9 @@ def raised(text: str) -> str:
     return found[1] if found and found[1].endswith(("Error", "Exception")) else ""
 
 
-def _leaks(environment: Environment, tasks: Sequence[Task], seed: int, count: int, trial: Trial) -> list[str]:
+def _leaks(
+    environment: Environment, tasks: Sequence[Task], seed: int, count: int, trial: EnvironmentTrial
+) -> list[str]:
     notes = []
     shown = [
         task

@@ -25,7 +25,7 @@ CHOICE = "choice.json"
 
 
 @dataclass(frozen=True)
-class Choice:
+class StepChoice:
     """The step that was chosen, where the search ended, and whether that was early (patience) or with the last step."""
 
     step: int
@@ -57,7 +57,7 @@ def run(config: ChooseConfig, inputs: Mapping[str, Path], folder: StageFolder) -
     return summary
 
 
-def choose(rows: Sequence[Measurement], config: ChooseConfig) -> Choice:
+def choose(rows: Sequence[Measurement], config: ChooseConfig) -> StepChoice:
     """The best step of a history; of equal ones the first."""
     measured = [(row.step, row.metrics[config.metric]) for row in rows if config.metric in row.metrics]
     if not measured:
@@ -77,5 +77,5 @@ def choose(rows: Sequence[Measurement], config: ChooseConfig) -> Choice:
         else:
             since += 1
         if config.patience is not None and since >= config.patience:
-            return Choice(*best, ended=step, early=True)
-    return Choice(*best, ended=measured[-1][0])
+            return StepChoice(*best, ended=step, early=True)
+    return StepChoice(*best, ended=measured[-1][0])

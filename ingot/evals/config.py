@@ -8,7 +8,8 @@ from typing import Annotated, ClassVar, Literal, Self
 from pydantic import Field, model_validator
 
 from ingot.data.synthesize.config import EndpointConfig
-from ingot.evals.bases.suite import SUITES, Suite
+from ingot.evals.bases.suite import Suite
+from ingot.evals.bases.suites import SUITES
 from ingot.workspace.config import Config
 
 LONGEST = 32_768  # tokens of a conversation, where neither the recipe nor the model says less

@@ -78,7 +78,7 @@ class DecodingBatch:
         fallen, self._fallen = self._fallen, []
         return fallen
 
-    def through(self) -> list[int]:
+    def finishing_rows(self) -> list[int]:
         """Rows whose last token is in flight: they read nothing more."""
         return np.flatnonzero(self._alive & (self.sizes >= self.ends)).tolist()
 

@@ -55,7 +55,7 @@ def fold_sums(sums: Mapping[str, int]) -> int:
     return folded
 
 
-class Piece(NamedTuple):
+class TensorPiece(NamedTuple):
     """At most GROUP bytes of a tensor, from one of its rows on."""
 
     name: str
@@ -63,15 +63,15 @@ class Piece(NamedTuple):
     row: int
 
 
-def _pieces(name: str, tensor: Tensor) -> Iterator[Piece]:
+def _pieces(name: str, tensor: Tensor) -> Iterator[TensorPiece]:
     data = tensor.detach().contiguous().view(-1).view(torch.uint8)
     for start in range(0, len(data), GROUP):
-        yield Piece(name, data[start : start + GROUP], start // (ROW * WORD))
+        yield TensorPiece(name, data[start : start + GROUP], start // (ROW * WORD))
 
 
-def _groups(pieces: Sequence[Piece]) -> Iterator[list[Piece]]:
+def _groups(pieces: Sequence[TensorPiece]) -> Iterator[list[TensorPiece]]:
     """Neighbours on one device, of GROUP bytes together at most."""
-    group, size = list[Piece](), 0
+    group, size = list[TensorPiece](), 0
     for piece in pieces:
         if group and (size + len(piece.data) > GROUP or piece.data.device != group[0].data.device):
             yield group
@@ -82,7 +82,7 @@ def _groups(pieces: Sequence[Piece]) -> Iterator[list[Piece]]:
         yield group
 
 
-def _sums(pieces: Sequence[Piece]) -> Tensor:
+def _sums(pieces: Sequence[TensorPiece]) -> Tensor:
     """What each piece adds to c, as int64 on their device; integer sums and products wrap modulo 2^64.
 
     A model has hundreds of tensors, and launching every operation for each of them takes longer than the operations: their rows

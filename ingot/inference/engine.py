@@ -38,15 +38,14 @@ from ingot.inference.in_flight import InFlight, check_finite
 from ingot.inference.memory import IDLE_CHUNK, Memory, check_sizes, size_caches, size_chunk
 from ingot.inference.prefill import next_chunks, read_chunks
 from ingot.inference.prompt_graphs import PromptGraphs, graphs_pay
-from ingot.inference.request import Completion, Request, check_prompt
+from ingot.inference.request import Completion, Request, Scoring, check_prompt
 from ingot.inference.rows import DecodingRows
 from ingot.inference.sampling import Sampling
-from ingot.inference.scoring import Scoring
 from ingot.inference.speculate.config import Speculation
 from ingot.inference.speculate.speculator import Speculator
 from ingot.inference.stats import Stats
 from ingot.inference.stream import stream_tokens
-from ingot.inference.weights import Weights, in_precision
+from ingot.inference.weights import EngineWeights, in_precision
 from ingot.model.mixers.cache import PAGE
 from ingot.model.transformer import Transformer
 from ingot.workspace.errors import IngotError
@@ -82,7 +81,7 @@ class Engine:
         learner = None
         if isinstance(model, LeadingModel):
             model.check_options(dtype, speculates=speculate is not None)
-            graphs, cache_bytes = False, model.smallest_room() if cache_bytes is None else cache_bytes
+            graphs, cache_bytes = False, model.smallest_cache_budget() if cache_bytes is None else cache_bytes
         if dtype is not None and dtype != model.embedding.weight.dtype:
             learner, model = model, in_precision(model, dtype)
         self.model = model
@@ -118,7 +117,7 @@ class Engine:
         self._timed = 0  # requests with a deadline
         self._numbers = 0
         self._stats = Stats(pages_total=self._memory.pool.count)
-        self._weights = LeadingWeights(model) if isinstance(model, LeadingModel) else Weights(model, learner)
+        self._weights = LeadingWeights(model) if isinstance(model, LeadingModel) else EngineWeights(model, learner)
 
     # ---- what callers use
 
@@ -170,7 +169,7 @@ class Engine:
 
     @property
     def checksum(self) -> int:
-        """That of the weights it samples with (checksum.py), as they were taken over last."""
+        """The checksum of the weights that it samples with (checksum.py), as of the last update."""
         return self._weights.checksum
 
     # ---- one step at a time
@@ -296,8 +295,8 @@ class Engine:
         return coming
 
     def _read(self) -> bool:
-        """Read the next `chunk` tokens of the prompts, more where no request waits for its next token; those that are through
-        join the batch. Whether any were."""
+        """Read the next `chunk` tokens of the prompts, more where no request waits for its next token. Requests whose prompt
+        is read join the batch; returns whether any did."""
         idle = self._chunk if self._active or self._given_chunk else max(self._chunk, IDLE_CHUNK)
         chunks = next_chunks(self._reading, idle, self._chunk)
         if self._prompt_graphs is None or not self._prompt_graphs.read(chunks):
@@ -318,7 +317,7 @@ class Engine:
         return bool(through)
 
     def _end_scored(self, requests: Sequence[Request]) -> None:
-        """They have been read to their end, and there is nothing to decode."""
+        """Finish requests that only score their prompt: nothing is decoded for them."""
         for request in requests:
             assert request.scoring is not None
             check_finite([logprob for logprob, _ in request.scoring.result()], self.version, self._memory)
@@ -397,7 +396,7 @@ class Engine:
         self._stats.preemptions += 1
 
     def _launch(self, batch: DecodingBatch) -> InFlight:
-        batch.kill(batch.through())
+        batch.kill(batch.finishing_rows())
         if fallen := batch.take_fallen():
             self._rows.kill(fallen)
         if batch.controls.needs_host:

@@ -12,7 +12,7 @@ from typing import Literal
 
 import torch
 
-from ingot.inference.pages import Match, Pool
+from ingot.inference.pages import Match, PagePool
 from ingot.inference.request import Request
 from ingot.inference.snapshots import Snapshot, Snapshots
 from ingot.model.block import Block
@@ -43,7 +43,7 @@ class Memory:
             self.draft_cache = model.multi_token.make_cache(cache_shape, model.embedding.weight.dtype, self.device)
         self._all_caches = [cache for cache in (*self.caches, self.draft_cache) if cache is not None]
         self.in_pages = all(cache.in_pages for cache in self._all_caches)
-        self.pool = Pool(cache_shape.pages, cache_shape.page)
+        self.pool = PagePool(cache_shape.pages, cache_shape.page)
         self.padding_slot = cache_shape.slots - 1
         self._slots = list(range(count - 1, -1, -1))
         self.snapshots = Snapshots([] if self.in_pages else range(count, self.padding_slot))
@@ -222,7 +222,7 @@ def clear_caches(caches: Iterable[Cache]) -> None:
             tensor.zero_()
 
 
-def room_for_caches(device: torch.device) -> int:
+def cache_budget_bytes(device: torch.device) -> int:
     """Bytes for caches: 4 GiB of a CPU's memory (taken when they are written), or 60 % of what is free on a GPU."""
     return int(GPU_SHARE * torch.cuda.mem_get_info(device)[0]) if device.type == "cuda" else CPU_BYTES
 
@@ -243,7 +243,7 @@ def size_caches(
     probe = CacheShape(slots=1, length=length, pages=1, page=page, piece=piece)
     kinds = [part for cache in _empty_caches(model, probe, drafts) for part in simple_caches(cache)]
     page_bytes = sum(_size(cache) for cache in kinds if cache.in_pages)
-    cache_bytes = room_for_caches(weight.device) if cache_bytes is None else cache_bytes
+    cache_bytes = cache_budget_bytes(weight.device) if cache_bytes is None else cache_bytes
     pages = 1 + slots * probe.table_width
     if page_bytes:
         pages = min(pages, cache_bytes // page_bytes)

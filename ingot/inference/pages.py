@@ -45,7 +45,7 @@ class Match:
     coming: bool = False
 
 
-class Pool:
+class PagePool:
     """`count` pages of `size` tokens; page 0 is for dead rows and is never handed out."""
 
     def __init__(self, count: int, size: int) -> None:

@@ -1,4 +1,4 @@
-"""A request in the engine, and its completion."""
+"""A request in the engine, what it asks to be scored, and its completion."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from ingot.workspace.errors import DataError, IngotError
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from ingot.inference.scoring import Scoring
     from ingot.tokens.tokenizer import Tokenizer
 
 Finish = Literal["stop", "length", "scored", "cancelled", "deadline", "error"]
@@ -31,6 +30,31 @@ class Completion:
     finish: Finish
     top_logprobs: list[list[tuple[int, float]]] = field(default_factory=list)
     kept: list[list[int]] = field(default_factory=list)
+
+
+@dataclass
+class Scoring:
+    """What a request asks to be scored, and its scores."""
+
+    first: int  # the first token that is scored
+    lasts: tuple[int, ...]  # what the last token may be
+    likeliest: int = 0  # tokens to be named at each position
+    inner: dict[int, tuple[float, bool]] = field(default_factory=dict)  # by place: of the tokens before the last one
+    outer: list[tuple[float, bool]] = field(default_factory=list)  # of each of `lasts`
+    tops: dict[int, list[tuple[int, float]]] = field(
+        default_factory=dict
+    )  # by place: the likeliest, with log-probability
+
+    def result(self) -> list[tuple[float, bool]]:
+        """For each last token: the log-probability of all scored tokens with it, and whether all are the likeliest."""
+        before = sum(logprob for logprob, _ in self.inner.values())
+        greedy = all(likeliest for _, likeliest in self.inner.values())
+        return [(before + logprob, greedy and likeliest) for logprob, likeliest in self.outer]
+
+    def by_token(self) -> list[tuple[float, list[tuple[int, float]]]]:
+        """For each scored token, with the first of `lasts` at the end: its log-probability, and the likeliest at its position."""
+        values = [self.inner[place][0] for place in sorted(self.inner)] + [self.outer[0][0]]
+        return [(value, self.tops.get(place, [])) for place, value in enumerate(values, self.first)]
 
 
 @dataclass(eq=False)

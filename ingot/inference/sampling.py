@@ -34,7 +34,7 @@ class ConstraintState(Protocol):
         """The state after `token`."""
 
 
-class Constraint(Protocol):
+class TextConstraint(Protocol):
     """A form that the text must have (structure/), compiled once and shared between requests."""
 
     def start(self) -> ConstraintState:
@@ -62,7 +62,7 @@ class Sampling:
     top_logprobs: int = 0  # report the likeliest tokens of each step, so many
     raw_logprobs: bool = False  # report log-probabilities at temperature 1, as OpenAI's servers do
     keep_set: bool = False  # report which tokens masks and truncation left at each step
-    constraint: Constraint | None = None
+    constraint: TextConstraint | None = None
 
     def __post_init__(self) -> None:
         if self.max_new_tokens < 1:

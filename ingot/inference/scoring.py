@@ -8,42 +8,17 @@ of each. Its scores start at token `first`; what stands before is context, which
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
+from ingot.inference.request import Request, Scoring
+
 if TYPE_CHECKING:
-    from ingot.inference.request import Request
     from ingot.model.transformer import Transformer
 
 LOGITS_AT_ONCE = 1 << 26  # numbers: 256 MiB in float32
-
-
-@dataclass
-class Scoring:
-    """What a request asks to be scored, and its scores."""
-
-    first: int  # the first token that is scored
-    lasts: tuple[int, ...]  # what the last token may be
-    likeliest: int = 0  # tokens to be named at each position
-    inner: dict[int, tuple[float, bool]] = field(default_factory=dict)  # by place: of the tokens before the last one
-    outer: list[tuple[float, bool]] = field(default_factory=list)  # of each of `lasts`
-    tops: dict[int, list[tuple[int, float]]] = field(
-        default_factory=dict
-    )  # by place: the likeliest, with log-probability
-
-    def result(self) -> list[tuple[float, bool]]:
-        """For each last token: the log-probability of all scored tokens with it, and whether all are the likeliest."""
-        before = sum(logprob for logprob, _ in self.inner.values())
-        greedy = all(likeliest for _, likeliest in self.inner.values())
-        return [(before + logprob, greedy and likeliest) for logprob, likeliest in self.outer]
-
-    def by_token(self) -> list[tuple[float, list[tuple[int, float]]]]:
-        """For each scored token, with the first of `lasts` at the end: its log-probability, and the likeliest at its position."""
-        values = [self.inner[place][0] for place in sorted(self.inner)] + [self.outer[0][0]]
-        return [(value, self.tops.get(place, [])) for place, value in enumerate(values, self.first)]
 
 
 def score_rows(model: Transformer, states_BTD: Tensor, group: Sequence[tuple[Request, int, int]]) -> None:

@@ -3,21 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Generator
-from typing import TYPE_CHECKING
+from typing import Protocol
 
-if TYPE_CHECKING:
-    from ingot.inference.engine import Engine
-    from ingot.inference.request import Request
+from ingot.inference.request import Request
 
 
-def stream_tokens(engine: Engine, request: Request) -> Generator[int, None, None]:
+class SteppedEngine(Protocol):
+    """What a stream needs of the engine."""
+
+    def step(self) -> object:
+        """Go on with all requests."""
+
+    def cancel(self, request: Request) -> object:
+        """End a request, wherever it is."""
+
+
+def stream_tokens(engine: SteppedEngine, request: Request) -> Generator[int, None, None]:
     """The tokens of a request of the engine; closing the iterator frees its slot."""
     tokens = _stream(engine, request)
     next(tokens)  # into its `try`: closing it before the first token frees its slot, too
     return tokens
 
 
-def _stream(engine: Engine, request: Request) -> Generator[int, None, None]:
+def _stream(engine: SteppedEngine, request: Request) -> Generator[int, None, None]:
     try:
         yield 0  # for `stream_tokens` alone
         given = 0

@@ -12,7 +12,7 @@ from typing import Any
 
 from ingot.data.synthesize.config import DocumentsConfig
 from ingot.data.synthesize.flow import synthesize
-from ingot.data.synthesize.writer import Endpoint, Prompt, Settings, Writer
+from ingot.data.synthesize.writer import Endpoint, Writer, WriterPrompt, WriterSettings
 from ingot.workspace.errors import ArtifactError, RecipeError
 from ingot.workspace.stage import StageFolder
 
@@ -35,7 +35,7 @@ class CheckpointWriter:
         self.chat = ChatFormat(self.model.tokenizer)
         self.name = f"checkpoint {weights_checksum(self.model)}"
 
-    def answers(self, prompts: Sequence[Prompt], settings: Settings) -> Iterator[tuple[int, str | None]]:
+    def answers(self, prompts: Sequence[WriterPrompt], settings: WriterSettings) -> Iterator[tuple[int, str | None]]:
         """A prompt that fills the model's context gets no answer."""
         from ingot.inference.engine import Engine
         from ingot.inference.sampling import Sampling

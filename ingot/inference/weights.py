@@ -47,7 +47,7 @@ def _stored_in(model: Transformer, dtype: torch.dtype) -> Transformer:
     return model
 
 
-class Weights:
+class EngineWeights:
     """The weights of a model as they were when they were last looked at; `learner` is what it is a copy of, if it is one."""
 
     def __init__(self, model: Transformer, learner: Transformer | None = None) -> None:

@@ -20,7 +20,7 @@ from torch.autograd.function import FunctionCtx
 from ingot.kernels.allow_list import understands
 from ingot.kernels.attend_paged import (
     DTYPES,
-    Tile,
+    PageTile,
     choose_splits,
     combine,
     precision,
@@ -177,12 +177,12 @@ def launch(
     return out_BTHL
 
 
-def choose_latent_tile(queries: int, block_l: int, bytes_per_number: int) -> Tile:
+def choose_latent_tile(queries: int, block_l: int, bytes_per_number: int) -> PageTile:
     """The mixtures of a tile lie in registers, BLOCK_M · L float32 numbers of them; entries and queries in shared memory."""
     if bytes_per_number == 4:
-        return Tile(16, 16, warps=4, stages=2, resident=1)
+        return PageTile(16, 16, warps=4, stages=2, resident=1)
     if queries <= 16:
-        return Tile(16, 32, warps=4, stages=5, resident=2)
+        return PageTile(16, 32, warps=4, stages=5, resident=2)
     if queries <= 32 or block_l < 512:
-        return Tile(32, 32, warps=8, stages=5, resident=1)
-    return Tile(64, 32, warps=8, stages=5, resident=1)
+        return PageTile(32, 32, warps=8, stages=5, resident=1)
+    return PageTile(64, 32, warps=8, stages=5, resident=1)

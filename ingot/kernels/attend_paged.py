@@ -228,7 +228,7 @@ def attend_paged(
     return launch(query_BHTW, keys_NKPW, values_NKPV, table_BR, positions_BT, options)
 
 
-class Tile(NamedTuple):
+class PageTile(NamedTuple):
     """Sizes of one program."""
 
     block_m: int  # queries
@@ -300,17 +300,17 @@ def launch(
     return out_BTHV.transpose(1, 2)
 
 
-def choose_tile(queries: int, width: int, bytes_per_number: int) -> Tile:
+def choose_tile(queries: int, width: int, bytes_per_number: int) -> PageTile:
     """For `queries` of a sequence that share their keys."""
     if bytes_per_number == 4:  # no tensor cores: small tiles
-        return Tile(16, 32 if width <= 128 else 16, warps=4, stages=3, resident=4)
+        return PageTile(16, 32 if width <= 128 else 16, warps=4, stages=3, resident=4)
     if queries <= 16 and width <= 64:
-        return Tile(16, 64, warps=2, stages=5, resident=6)
+        return PageTile(16, 64, warps=2, stages=5, resident=6)
     if queries <= 16:
-        return Tile(16, 64 if width <= 128 else 32, warps=4, stages=5, resident=3)
+        return PageTile(16, 64 if width <= 128 else 32, warps=4, stages=5, resident=3)
     if queries <= 64:
-        return Tile(32 if queries <= 32 else 64, 64 if width <= 128 else 32, warps=4, stages=5, resident=2)
-    return Tile(128, 64, warps=8, stages=5 if width <= 128 else 2, resident=2 if width <= 64 else 1)
+        return PageTile(32 if queries <= 32 else 64, 64 if width <= 128 else 32, warps=4, stages=5, resident=2)
+    return PageTile(128, 64, warps=8, stages=5 if width <= 128 else 2, resident=2 if width <= 64 else 1)
 
 
 def choose_splits(programs: int, keys: int, resident: int) -> int:

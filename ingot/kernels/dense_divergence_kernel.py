@@ -87,7 +87,7 @@ def _scores(
 
 @triton.jit
 def _asked(at, inside, WIDE: tl.constexpr, REST: tl.constexpr, BLOCK_REST: tl.constexpr):
-    """A tile of queries in two parts; without REST the second is the first."""
+    """A tile of queries without and with rotation; without REST the same tile twice."""
     asked = _rows(at, inside, 0, WIDE, WIDE)
     if REST > 0:
         rest = _rows(at, inside, WIDE, REST, BLOCK_REST)

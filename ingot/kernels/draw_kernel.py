@@ -27,7 +27,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from ingot.kernels.draw import CANDIDATES, DrawControls
+from ingot.kernels.draw_controls import CANDIDATES, DrawControls
 
 BLOCK, SEARCH_BLOCK, PROBES, WARPS = 4096, 2048, 4, 8
 

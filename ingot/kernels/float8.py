@@ -85,7 +85,7 @@ def cast_rows(x_MK: Tensor, dtype: torch.dtype) -> Float8Rows:
     if cast_rows_allowed(x_MK, dtype):
         from ingot.kernels.float8_kernel import launch_cast_rows
 
-        return Float8Rows(*launch_cast_rows(x_MK, dtype))
+        return Float8Rows(*launch_cast_rows(x_MK, dtype, TINY))
     return Float8Rows(*to_float8(x_MK, dtype, "row"))
 
 

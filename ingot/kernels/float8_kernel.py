@@ -18,7 +18,6 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from ingot.kernels.float8 import TINY
 from ingot.kernels.launch import dependent_launch, on_device_of
 from ingot.kernels.launch_kernel import launch_dependents, wait
 
@@ -88,7 +87,7 @@ def _cast_row(
     scales,
     width,
     LIMIT: tl.constexpr,
-    TINY: tl.constexpr,
+    SMALLEST: tl.constexpr,
     BLOCK: tl.constexpr,
     DEPENDENT_LAUNCH: tl.constexpr,
 ):
@@ -102,14 +101,14 @@ def _cast_row(
     size = value.to(tl.int32, bitcast=True) & 0x7FFFFFFF  # |value|: the integers have its order, and NaN is the largest
     largest = tl.max(size, axis=0).to(tl.float32, bitcast=True)
     scale = largest * (1.0 / LIMIT)
-    scale = tl.where(scale < TINY, TINY, scale)  # NaN stays, as in the definition
+    scale = tl.where(scale < SMALLEST, SMALLEST, scale)  # NaN stays, as in the definition
     value = value * tl.div_rn(1.0, scale)
     tl.store(out + row * width + column, tl.clamp(value, -LIMIT, LIMIT).to(out.dtype.element_ty), mask=inside)
     tl.store(scales + row, scale)
 
 
-def launch_cast_rows(x_MK: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """x / scale in `dtype` [M, K], and the scale of each row [M, 1]."""
+def launch_cast_rows(x_MK: Tensor, dtype: torch.dtype, smallest: float) -> tuple[Tensor, Tensor]:
+    """x / scale in `dtype` [M, K], and the scale of each row [M, 1], which is at least `smallest`."""
     x_MK = x_MK.contiguous()
     rows, width = x_MK.shape
     out = torch.empty(rows, width, dtype=dtype, device=x_MK.device)
@@ -122,7 +121,7 @@ def launch_cast_rows(x_MK: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
                 scales,
                 width,
                 LIMIT=torch.finfo(dtype).max,
-                TINY=TINY,
+                SMALLEST=smallest,
                 BLOCK=triton.next_power_of_2(width),
                 num_warps=4 if width <= 2048 else 8 if width <= 8192 else 16,
                 **dependent_launch(x_MK),

@@ -43,7 +43,7 @@ def _load_pairs(source, inside, W: tl.constexpr, R: tl.constexpr, INTERLEAVED: t
 
 @triton.jit
 def _store_pairs(target, first, second, inside, W: tl.constexpr, R: tl.constexpr, INTERLEAVED: tl.constexpr):
-    """The way back: pairs to the heads that begin at `target`."""
+    """Store pairs in the heads that begin at `target`."""
     WIDTH: tl.constexpr = triton.next_power_of_2(W)
     first, second = first.to(target.dtype.element_ty), second.to(target.dtype.element_ty)
     if INTERLEAVED:

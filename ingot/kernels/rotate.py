@@ -38,7 +38,8 @@ def rotate_definition(x: Tensor, cos: Tensor, sin: Tensor, pairing: str, begin: 
 
 
 def kernel_allowed(x: Tensor, cos: Tensor) -> bool:
-    """Whether the kernel can run: CUDA, at most 32 bits, angles in float32, no gradient, and nobody who fuses the definition."""
+    """Whether the kernel can run: CUDA, at most 32 bits, angles in float32, no gradient, not under torch.compile, which
+    fuses the definition itself."""
     if not x.is_cuda or x.dtype not in DTYPES or cos.dtype != torch.float32 or not has_triton():
         return False
     return not (torch.is_grad_enabled() or torch.compiler.is_compiling())

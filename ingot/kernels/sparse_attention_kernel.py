@@ -20,14 +20,14 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from ingot.kernels import sparse_attention
+from ingot.kernels import sparse_tile
 from ingot.kernels.attend_paged import choose_splits, combine, precision, split_buffers
 from ingot.kernels.attend_paged_kernel import NOTHING, _softmax_step, _store, _tile
 from ingot.kernels.gather_kernel import _count, _heads, _indices
 from ingot.kernels.launch import dependent_launch, on_device_of, power_of_two
 from ingot.kernels.launch_kernel import launch_dependents, wait
-from ingot.kernels.sparse_attention import SparseTile
 from ingot.kernels.sparse_gradients_kernel import sparse_gradients
+from ingot.kernels.sparse_tile import SparseTile
 
 
 @triton.jit
@@ -169,7 +169,7 @@ def launch_pages(
 ) -> Tensor:
     """Mixtures [B, T, H, L] of the entries at the chosen positions."""
     rows, tokens, heads, _ = query_BTHE.shape
-    tile = sparse_attention.choose_page_tile(heads, query_BTHE.element_size())
+    tile = sparse_tile.choose_page_tile(heads, query_BTHE.element_size())
     programs = rows * tokens * triton.cdiv(heads, tile.block_h)
     splits = choose_splits(programs, selected_BTK.shape[-1], 1)
     given = (query_BTHE, entries_N1PE, table_BR, selected_BTK.contiguous(), latent_width, scale)
@@ -185,7 +185,7 @@ def sparse_attention_forward(
 ) -> tuple[Tensor, Tensor]:
     """Mixtures [B, T, H, L], and log₂ of the softmaxes' sums [B, T, H]."""
     given = (query, entry.contiguous(), None, selected.contiguous(), latent_width, scale)
-    tile = sparse_attention.choose_forward_tile(query.shape[2], query.element_size())
+    tile = sparse_tile.choose_forward_tile(query.shape[2], query.element_size())
     out, sums, _ = _forward(*given, 1, tile)
     return out, sums
 

@@ -28,7 +28,7 @@ from ingot.kernels.attend_paged import precision
 from ingot.kernels.attend_paged_kernel import _tile
 from ingot.kernels.gather_kernel import _count, _heads, _indices
 from ingot.kernels.launch import on_device_of, power_of_two
-from ingot.kernels.sparse_attention import SparseTile
+from ingot.kernels.sparse_tile import SparseTile
 
 PART = 2**30  # bytes of P and ∂S together
 

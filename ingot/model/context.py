@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from ingot.model.context_parallel import ContextParallel
-from ingot.model.mixers import mask
+from ingot.model.document_spans import DocumentSpan, document_spans
 from ingot.model.record import Record
 
 if TYPE_CHECKING:
@@ -99,7 +99,7 @@ class Context:
         return self._once[key]
 
     @property
-    def spans(self) -> list[mask.Span] | None:
+    def spans(self) -> list[DocumentSpan] | None:
         """The range of each document in the flattened batch; None where every row is one document."""
         documents = self.documents_BT
-        return None if documents is None else self.once("spans", lambda: mask.document_spans(documents))
+        return None if documents is None else self.once("spans", lambda: document_spans(documents))

@@ -52,7 +52,7 @@ class ContextParallel:
 
     def gather(self, x: Tensor, axis: int = 1) -> Tensor:
         """Whole rows from the tokens of all ranks."""
-        return _Gather.apply(x, axis, self)  # type: ignore[no-untyped-call]
+        return _GatherTokens.apply(x, axis, self)  # type: ignore[no-untyped-call]
 
     def sum(self, x: Tensor) -> Tensor:
         """The sum over the ranks, in place and without gradient."""
@@ -96,7 +96,7 @@ class ContextParallel:
         return torch.stack([torch.cat((pieces[rank], pieces[-1 - rank]), axis) for rank in range(self.size)])
 
 
-class _Gather(torch.autograd.Function):
+class _GatherTokens(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, axis: int, context_parallel: ContextParallel) -> Tensor:
         ctx.axis, ctx.context_parallel = axis, context_parallel

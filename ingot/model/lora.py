@@ -23,7 +23,7 @@ from ingot.model.frozen import FrozenMatrix, freeze_matrix
 from ingot.model.initialise import copy_shard
 from ingot.model.linear import Linear
 from ingot.model.lora_config import LoraConfig
-from ingot.model.order import ORDERS, Order, whole
+from ingot.model.order import ORDERS, ShardOrder, whole
 from ingot.model.transformer import Transformer
 from ingot.workspace.config import content_hash
 
@@ -51,7 +51,7 @@ class LowRank(nn.Module):
     @torch.no_grad()
     def whole_factors(self) -> tuple[Tensor, Tensor]:
         """All of A and B, gathered from the ranks that divide them; called by all of these."""
-        known: dict[str, Order] = getattr(self, ORDERS, {})
+        known: dict[str, ShardOrder] = getattr(self, ORDERS, {})
         return whole(self.lora_A), whole(self.lora_B, known.get("lora_B"))
 
     def forward(self, x: Tensor) -> Tensor:

@@ -22,9 +22,9 @@ from ingot.model.block import Block
 from ingot.model.config import ModelConfig
 from ingot.model.context import Context
 from ingot.model.context_parallel import ContextParallel
+from ingot.model.document_spans import PADDING
 from ingot.model.linear import Linear
 from ingot.model.mixers.cache import Cache, CacheShape
-from ingot.model.mixers.mask import PADDING
 from ingot.model.mixers.mixer import Site
 from ingot.model.norm import RmsNorm
 from ingot.model.record import Record

@@ -21,18 +21,18 @@ from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
 
-ORDERS = "row_orders"  # the attribute of a module: parameter name -> Order
+ORDERS = "row_orders"  # the attribute of a module: parameter name -> ShardOrder
 
 
 @dataclass(frozen=True)
-class Order:
+class ShardOrder:
     """Index i of the ranks' order along `axis` holds row `rows[i]` of the model's order."""
 
     axis: int
     rows: Tensor
 
     @classmethod
-    def of_sections(cls, axis: int, sections: Sequence[int], ranks: int) -> Order:
+    def of_sections(cls, axis: int, sections: Sequence[int], ranks: int) -> ShardOrder:
         """Every section cut into `ranks` equal pieces, which their sizes must allow."""
         pieces = [section.chunk(ranks) for section in torch.arange(sum(sections)).split(list(sections))]
         return cls(axis, torch.cat([section[rank] for rank in range(ranks) for section in pieces]))
@@ -43,7 +43,7 @@ def local(parameter: Tensor) -> Tensor:
     return parameter.to_local() if isinstance(parameter, DTensor) else parameter
 
 
-def orders(model: nn.Module) -> dict[str, Order]:
+def orders(model: nn.Module) -> dict[str, ShardOrder]:
     """The parameters of a model that are in the ranks' order, by name."""
     return {
         f"{path}.{name}" if path else name: order
@@ -52,17 +52,17 @@ def orders(model: nn.Module) -> dict[str, Order]:
     }
 
 
-def in_model_order(tensor: Tensor, order: Order | None) -> Tensor:
+def in_model_order(tensor: Tensor, order: ShardOrder | None) -> Tensor:
     """The tensor with its rows in the model's order, placed over the ranks as before; a copy unless there is no order."""
     return tensor if order is None else _moved(tensor, order.axis, order.rows.argsort())
 
 
-def in_ranks_order(tensor: Tensor, order: Order | None) -> Tensor:
-    """The way back."""
+def in_ranks_order(tensor: Tensor, order: ShardOrder | None) -> Tensor:
+    """The tensor with its rows in the ranks' order, from the model's."""
     return tensor if order is None else _moved(tensor, order.axis, order.rows)
 
 
-def whole(tensor: Tensor, order: Order | None = None) -> Tensor:
+def whole(tensor: Tensor, order: ShardOrder | None = None) -> Tensor:
     """All of a parameter, gradient or moment in the model's order, on every rank."""
     full = tensor.full_tensor() if isinstance(tensor, DTensor) else tensor
     return in_model_order(full, order)

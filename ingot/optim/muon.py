@@ -32,7 +32,7 @@ from torch.distributed.tensor import DTensor, Placement, Shard
 from torch.distributed.tensor.placement_types import _StridedShard
 
 from ingot.model.matrices import Rows, fused_weights
-from ingot.model.order import Order, orders
+from ingot.model.order import ShardOrder, orders
 from ingot.optim.adamw import AdamW, local, local_gradient
 from ingot.optim.newton_schulz import iteration_dtype, orthogonalise, polynomials
 
@@ -49,7 +49,7 @@ class Muon(AdamW):
         self,
         groups: Iterable[dict[str, Any]],
         rows: Mapping[nn.Parameter, tuple[Rows, ...]],
-        orders: Mapping[nn.Parameter, Order],
+        orders: Mapping[nn.Parameter, ShardOrder],
     ) -> None:
         super().__init__(groups)
         self.rows, self.orders = rows, orders
@@ -193,7 +193,7 @@ def gather(stack: Tensor, example: nn.Parameter) -> Tensor:
 
 
 def scatter(whole: Tensor, example: nn.Parameter) -> Tensor:
-    """The way back: this rank's shards of all N parameters."""
+    """This rank's shards of all N parameters."""
     if not isinstance(whole, DTensor):
         return whole
     assert isinstance(example, DTensor)

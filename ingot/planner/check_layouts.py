@@ -12,16 +12,16 @@ import torch
 from ingot.train.device import choose_device
 from ingot.train.hardware import cpu_name
 from ingot.train.layouts.cases import list_cases
-from ingot.train.layouts.groups import Machine, choose_machine
-from ingot.train.layouts.run import Verdict, prove
+from ingot.train.layouts.groups import CaseMachine, choose_machine
+from ingot.train.layouts.run import CaseVerdict, prove
 from ingot.workspace.errors import IngotError
 
 HOW = {"cpu": "processes on the CPU", "card": "processes that share a GPU", "gpus": "a GPU for each process"}
 
 
 def examine_layouts(
-    pattern: str, device: str, processes: int, show: Callable[[Verdict], None]
-) -> tuple[Machine, list[Verdict]]:
+    pattern: str, device: str, processes: int, show: Callable[[CaseVerdict], None]
+) -> tuple[CaseMachine, list[CaseVerdict]]:
     """Run the cases whose name matches, each on at most so many processes; shows each as soon as it is known."""
     every = list_cases(processes)
     cases = [case for case in every if fnmatchcase(case.name, pattern)]
@@ -34,7 +34,7 @@ def examine_layouts(
     return machine, prove(cases, machine, show)
 
 
-def as_line(verdict: Verdict) -> str:
+def as_line(verdict: CaseVerdict) -> str:
     """A verdict as a line of a table: the case, what came of it, the largest differences of losses, gradients and weights."""
     line = f"{verdict.case:38}  {verdict.verdict:9}"
     if verdict.values is not None:
@@ -45,7 +45,7 @@ def as_line(verdict: Verdict) -> str:
 HEADING = f"{'layout':38}  {'':9}  {'losses':7}  {'grads':7}  {'weights':7}"
 
 
-def as_record(machine: Machine, verdicts: Sequence[Verdict]) -> dict[str, Any]:
+def as_record(machine: CaseMachine, verdicts: Sequence[CaseVerdict]) -> dict[str, Any]:
     """What was run where, for `--json`; the table of docs/parallel.md is made from it."""
     device = cpu_name() if machine.how == "cpu" else torch.cuda.get_device_name()
     where = {"how": machine.how, "device": device, "torch": torch.__version__, "python": platform.python_version()}

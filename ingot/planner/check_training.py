@@ -16,7 +16,7 @@ from ingot.model.config import ModelConfig
 from ingot.planner.check import Check
 from ingot.planner.check_machine import memory_bytes
 from ingot.planner.cost import Cost, pass_tokens
-from ingot.planner.dry_run import Outcome, dry_run
+from ingot.planner.dry_run import DryRunOutcome, dry_run
 from ingot.planner.hardware import GIB
 from ingot.planner.lora_memory import lora_sizes
 from ingot.planner.memory import memory, step_rows
@@ -144,7 +144,7 @@ def check_step(works: list[StageWork], models: Mapping[str, ModelConfig | None],
     return judge_step(dry_run(model, config, DRY_RUN_SECONDS), stage.name, estimate, model.vocabulary_size or 1)
 
 
-def judge_step(outcome: Outcome, stage: str, estimate: int, vocabulary: int) -> Check:
+def judge_step(outcome: DryRunOutcome, stage: str, estimate: int, vocabulary: int) -> Check:
     """The result of a step, compared with what was expected."""
     name = "one step"
     if outcome.error is not None:

@@ -14,7 +14,7 @@ from typing import Any
 
 from ingot.planner.hardware import find_gpu, reached
 from ingot.planner.placement import Placement
-from ingot.planner.published import Published
+from ingot.planner.published import PublishedRun
 from ingot.planner.shape import Shape
 from ingot.planner.speed import OURS, step_speed
 from ingot.train.config import ActivationsConfig, TrainingConfig
@@ -29,7 +29,7 @@ class Explained:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class RunComparison:
     """One stage's estimate and the published run. `published_mfu` counts FLOPs as the plan does, not as the report did."""
 
     stage: str
@@ -46,8 +46,13 @@ class Comparison:
 
 
 def compare(
-    stage: str, config: TrainingConfig, shape: Shape, placement: Placement, run: Published, product: float | None = None
-) -> Comparison | None:
+    stage: str,
+    config: TrainingConfig,
+    shape: Shape,
+    placement: Placement,
+    run: PublishedRun,
+    product: float | None = None,
+) -> RunComparison | None:
     """The comparison; None where the run gives no speed, or ran on another device, or the stage does not fit."""
     estimate = placement.tokens_per_second
     if (
@@ -72,4 +77,4 @@ def compare(
         practices = practices | {practice}
         step = step_speed(shape, changed, placement.mesh, gpu, reached(gpu, product), practices).step
         explained.append(Explained(practice.value, config.step_tokens / step / placement.gpus / run.speed))
-    return Comparison(stage, estimate, run.speed, ratio, placement.mfu / ratio, run.reason, tuple(explained))
+    return RunComparison(stage, estimate, run.speed, ratio, placement.mfu / ratio, run.reason, tuple(explained))

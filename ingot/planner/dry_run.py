@@ -27,7 +27,7 @@ MARK = "outcome: "
 
 
 @dataclass(frozen=True)
-class Outcome:
+class DryRunOutcome:
     """The measurements of the step; `error` says why there are none."""
 
     seconds: float = 0.0
@@ -37,7 +37,7 @@ class Outcome:
     error: str | None = None
 
 
-def dry_run(model: ModelConfig, config: PretrainConfig, deadline: float) -> Outcome:
+def dry_run(model: ModelConfig, config: PretrainConfig, deadline: float) -> DryRunOutcome:
     """One step in a process of its own, which is ended at the deadline."""
     rows = max(1, config.micro_batch_tokens // config.sequence_length)
     changed = {
@@ -58,17 +58,19 @@ def dry_run(model: ModelConfig, config: PretrainConfig, deadline: float) -> Outc
     try:
         ended = subprocess.run(command, input=job, capture_output=True, text=True, timeout=deadline, check=False)
     except subprocess.TimeoutExpired:
-        return Outcome(error=f"no step was finished within {deadline:.0f} s")
+        return DryRunOutcome(error=f"no step was finished within {deadline:.0f} s")
     found = [line for line in ended.stdout.splitlines() if line.startswith(MARK)]
     if not found:
         killed = (
             f"the process was killed by signal {-ended.returncode} (out of memory?)" if ended.returncode < 0 else ""
         )
-        return Outcome(error=killed or (ended.stderr.strip().splitlines() or ["it ended without an error message"])[-1])
-    return Outcome(**json.loads(found[-1].removeprefix(MARK)))
+        return DryRunOutcome(
+            error=killed or (ended.stderr.strip().splitlines() or ["it ended without an error message"])[-1]
+        )
+    return DryRunOutcome(**json.loads(found[-1].removeprefix(MARK)))
 
 
-def take_step(config: PretrainConfig) -> Outcome:
+def take_step(config: PretrainConfig) -> DryRunOutcome:
     """The step itself, in this process."""
     import torch
 
@@ -110,7 +112,7 @@ def take_step(config: PretrainConfig) -> Outcome:
         last = trainer.run()
     cuda = trainer.device.type == "cuda"
     peak = torch.cuda.max_memory_allocated() if cuda else _peak_bytes() - before
-    return Outcome(time.perf_counter() - began, peak, float(last["loss"]), str(trainer.device))
+    return DryRunOutcome(time.perf_counter() - began, peak, float(last["loss"]), str(trainer.device))
 
 
 def _peak_bytes() -> int:

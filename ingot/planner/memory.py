@@ -56,7 +56,7 @@ RESERVED_SHARE, CONTEXT_BYTES = 0.05, int(0.6 * GIB)
 
 
 @dataclass(frozen=True)
-class Memory:
+class DeviceMemory:
     """Bytes on one device at the peak, by part. `total` compares with torch.cuda.max_memory_allocated()."""
 
     weights: int
@@ -87,7 +87,7 @@ class Memory:
 
 def memory(
     shape: Shape, config: TrainingConfig, mesh: MeshConfig, device: int, *, sampling: SamplerMemory = NOTHING
-) -> Memory:
+) -> DeviceMemory:
     """The estimate for the most loaded device, one of `device` bytes, of a mesh whose `shard` is resolved.
 
     `sampling`: what the stage also holds for sampling (`Stage.memory`).
@@ -97,11 +97,11 @@ def memory(
         return replace(training, **sampling.parts)
     # a process by itself samples from the model that it trains
     whole = 0 if sampling.whole else MASTER * shape.parameters
-    sampled = Memory(whole, 0, 0, 0, 0, 0, WORKSPACE_BYTES, **sampling.parts)
+    sampled = DeviceMemory(whole, 0, 0, 0, 0, 0, WORKSPACE_BYTES, **sampling.parts)
     return max(training, sampled, key=lambda one: one.total)
 
 
-def _training(shape: Shape, config: TrainingConfig, mesh: MeshConfig, device: int) -> Memory:
+def _training(shape: Shape, config: TrainingConfig, mesh: MeshConfig, device: int) -> DeviceMemory:
     stages, ranks, data = mesh.pipeline, max(1, mesh.shard) * mesh.context, mesh.replicate * max(1, mesh.shard)
     rows = rows_per_pass(config, data)
     passes = passes_per_step(config, data, rows)
@@ -151,7 +151,7 @@ def _training(shape: Shape, config: TrainingConfig, mesh: MeshConfig, device: in
         kept + max(0.0, TRANSIENT * VALUE * tokens * largest - logits),
         logits + _loss(shape, tokens, vocabulary, head),
     )
-    return Memory(*(int(part) for part in (*parts, WORKSPACE_BYTES + WORKSPACE_SHARE * sum(parts))))
+    return DeviceMemory(*(int(part) for part in (*parts, WORKSPACE_BYTES + WORKSPACE_SHARE * sum(parts))))
 
 
 def _in_use(shape: Shape, mesh: MeshConfig, layers: float) -> float:

@@ -14,7 +14,7 @@ from typing import Any
 
 from ingot.model.config import ModelConfig
 from ingot.planner.hardware import NODE, Gpu, Reached
-from ingot.planner.memory import Memory, memory, step_rows
+from ingot.planner.memory import DeviceMemory, memory, step_rows
 from ingot.planner.shape import Shape
 from ingot.planner.speed import Speed, step_speed
 from ingot.train.config import ActivationsConfig, TrainingConfig
@@ -38,7 +38,7 @@ class Placement:
     mesh: MeshConfig
     micro_batch_tokens: int
     keep: str
-    memory: Memory
+    memory: DeviceMemory
     fits: bool
     speed: Speed | None = None
     tokens_per_second: float | None = None

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ingot.planner.cost import Cost, role_models, stage_costs, stage_models
-from ingot.planner.published import Published, published
+from ingot.planner.published import PublishedRun, published
 from ingot.recipe.folders import input_names
 from ingot.recipe.recipe import FromPath, Recipe
 from ingot.recipe.stages import STAGES, Table
@@ -27,7 +27,7 @@ from ingot.workspace.stage import Stage
 
 if TYPE_CHECKING:
     from ingot.model.config import ModelConfig
-    from ingot.planner.compare import Comparison
+    from ingot.planner.compare import RunComparison
     from ingot.planner.placement import Placement
 
 ASSUMED_FLOPS_PER_CORE = 15e9
@@ -81,8 +81,8 @@ class Plan:
     machine: Machine
     stages: tuple[PlannedStage, ...]
     price: float | None = None
-    published: Published | None = None
-    comparison: Comparison | None = None  # the estimate compared with the published run, on the same device
+    published: PublishedRun | None = None
+    comparison: RunComparison | None = None  # the estimate compared with the published run, on the same device
     absent: tuple[str, ...] = ()  # inputs given as paths that do not exist yet
 
     def as_json(self) -> dict[str, Any]:
@@ -140,12 +140,12 @@ def make_plan(
 
 
 def compare_with(
-    run: Published,
+    run: PublishedRun,
     stages: Sequence[PlannedStage],
     recipe: Recipe,
     models: Mapping[str, ModelConfig | None],
     machine: Machine,
-) -> Comparison | None:
+) -> RunComparison | None:
     """The stage with most tokens compared with the published run; None where they cannot be compared."""
     from ingot.planner.compare import compare
     from ingot.planner.shape import shape_of

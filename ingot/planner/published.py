@@ -18,7 +18,7 @@ NOT_MODELLED = "the estimate leaves out stragglers, checkpoints, failures and re
 
 
 @dataclass(frozen=True)
-class Published:
+class PublishedRun:
     """One run. Either `tokens_per_second` (per device) is given, or follows from hours and tokens."""
 
     system: str
@@ -53,10 +53,10 @@ class Published:
         return f"{self.system}: {', '.join(facts)} ({self.source})"
 
 
-PUBLISHED: Mapping[str, Published] = {
-    "olmo3-7b": Published("OLMo 3 7B", "h100", "arXiv 2512.13961", tokens_per_second=7700, mfu="43 %"),
-    "olmo3-32b": Published("OLMo 3 32B", "h100", "arXiv 2512.13961", tokens_per_second=1960, mfu="41 %"),
-    "smollm3-3b": Published(
+PUBLISHED: Mapping[str, PublishedRun] = {
+    "olmo3-7b": PublishedRun("OLMo 3 7B", "h100", "arXiv 2512.13961", tokens_per_second=7700, mfu="43 %"),
+    "olmo3-32b": PublishedRun("OLMo 3 32B", "h100", "arXiv 2512.13961", tokens_per_second=1960, mfu="41 %"),
+    "smollm3-3b": PublishedRun(
         "SmolLM3 3B",
         "h100",
         "Hugging Face, Smol Training Playbook, 2025",
@@ -65,7 +65,7 @@ PUBLISHED: Mapping[str, Published] = {
         gpu_hours=384 * 24 * 24,
         tokens=11.2e12,
     ),
-    "deepseek-v3": Published(
+    "deepseek-v3": PublishedRun(
         "DeepSeek-V3",
         "h800",
         "arXiv 2412.19437, table 1",
@@ -75,7 +75,7 @@ PUBLISHED: Mapping[str, Published] = {
         reason="the published trainer did what ours does not (arXiv 2412.19437, section 3)",
         practices=(Practice.FLOAT8_EXPERTS, Practice.HIDDEN_EXCHANGES, Practice.PRODUCTS_KEPT),
     ),
-    "llama-3.1-405b": Published(
+    "llama-3.1-405b": PublishedRun(
         "Llama 3.1 405B",
         "h100",
         "arXiv 2407.21783, table 4; model card",
@@ -88,6 +88,6 @@ PUBLISHED: Mapping[str, Published] = {
 }
 
 
-def published(recipe: str) -> Published | None:
+def published(recipe: str) -> PublishedRun | None:
     """The published run of the system that a recipe is named after."""
     return PUBLISHED.get(recipe)

@@ -34,7 +34,7 @@ PATTERNS = (0x55, 0xAA)
 
 
 @dataclass(frozen=True)
-class Products:
+class StressProducts:
     """The results of the products on one device."""
 
     flops_per_second: float
@@ -62,7 +62,7 @@ def _stress(device: torch.device, name: str) -> Iterator[Check]:
         yield Check(f"{where} stress", "fail", text, "reset or replace the device; look at dmesg for Xid errors")
 
 
-def measure_products(device: torch.device, seconds: float = PRODUCT_SECONDS) -> Products:
+def measure_products(device: torch.device, seconds: float = PRODUCT_SECONDS) -> StressProducts:
     """Multiply the same two matrices until the time is over."""
     gpu = device.type == "cuda"
     size, dtype = (8192, torch.bfloat16) if gpu else (768, torch.float32)
@@ -82,7 +82,7 @@ def measure_products(device: torch.device, seconds: float = PRODUCT_SECONDS) -> 
         began = time.perf_counter()
     third = max(1, len(times) // 3)
     steadiness = sum(times[:third]) / sum(times[-third:])
-    return Products(2 * size**3 * len(times) / sum(times), steadiness, bool(same))
+    return StressProducts(2 * size**3 * len(times) / sum(times), steadiness, bool(same))
 
 
 def _wait(device: torch.device) -> None:
@@ -90,7 +90,7 @@ def _wait(device: torch.device) -> None:
         torch.cuda.synchronize(device)
 
 
-def judge_products(products: Products, where: str, name: str) -> Check:
+def judge_products(products: StressProducts, where: str, name: str) -> Check:
     """Compare with the table, with itself, and with the first result."""
     check, speed = f"{where} products", products.flops_per_second
     text = f"{name}: {speed / 1e12:,.0f} TFLOP/s" if speed >= 1e12 else f"{name}: {speed / 1e9:,.0f} GFLOP/s"

@@ -47,7 +47,7 @@ class Algorithm(Kind):
         """The terms of the loss (train/losses/terms.py), which read the streams; `config` is the stage's."""
 
 
-class Graded(NamedTuple):
+class GradedSpan(NamedTuple):
     """Tokens start to stop of an episode, and the log-probability of what they spell by the teacher."""
 
     start: int
@@ -69,7 +69,7 @@ class Samples:
     """What the value head expects before every token, if the algorithm has one."""
     limit: int
     """The most tokens of a turn."""
-    graded: Callable[[], list[list[Graded]]] = list
+    graded: Callable[[], list[list[GradedSpan]]] = list
     """What the teacher says of every episode: of each sampled token, or of runs of them if its tokenizer is another."""
     coins: str | None = None
     """The seed of the coin flips that stand in for the rewards; None: the rewards of the tasks."""

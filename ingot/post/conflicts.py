@@ -7,16 +7,13 @@ A conflict says which option, what is wrong with it, and what to write instead. 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from ingot.post.rl.checks.ratio_one import ratio_is_one
 from ingot.post.rl.objective import GroupRelative, PolicyOptimization
-
-if TYPE_CHECKING:
-    from ingot.post.rl.config import RlConfig
+from ingot.post.rl.options import RlOptions
 
 
-def conflicts(config: RlConfig) -> Iterator[str]:
+def conflicts(config: RlOptions) -> Iterator[str]:
     """Every conflict in words."""
     yield from _of_lengths(config)
     yield from _of_groups(config)
@@ -36,7 +33,7 @@ def conflicts(config: RlConfig) -> Iterator[str]:
         yield from _of_penalties(config, config.algorithm)
 
 
-def _of_lengths(config: RlConfig) -> Iterator[str]:
+def _of_lengths(config: RlOptions) -> Iterator[str]:
     """A limit that its row does not leave room for is none; what is measured by it must have it."""
     row, own = config.sequence_length, config.algorithm
     used = isinstance(own, PolicyOptimization) and (own.overlong is not None or own.divides_by_limit)
@@ -55,7 +52,7 @@ def _of_lengths(config: RlConfig) -> Iterator[str]:
             )
 
 
-def _of_groups(config: RlConfig) -> Iterator[str]:
+def _of_groups(config: RlOptions) -> Iterator[str]:
     least = config.algorithm.least_group
     if config.group < least:
         yield (
@@ -66,7 +63,7 @@ def _of_groups(config: RlConfig) -> Iterator[str]:
         yield "dynamic_sampling: one answer to a task never differs from the others: raise group, or leave it out"
 
 
-def _of_the_ratio(config: RlConfig, algorithm: PolicyOptimization) -> Iterator[str]:
+def _of_the_ratio(config: RlOptions, algorithm: PolicyOptimization) -> Iterator[str]:
     if not ratio_is_one(config, algorithm):
         return
     options = algorithm.of_ratio
@@ -123,7 +120,7 @@ def _of_the_loss(algorithm: PolicyOptimization, updates: int) -> Iterator[str]:
         )
 
 
-def _of_penalties(config: RlConfig, algorithm: PolicyOptimization) -> Iterator[str]:
+def _of_penalties(config: RlOptions, algorithm: PolicyOptimization) -> Iterator[str]:
     overlong, budget = algorithm.overlong, algorithm.token_budget
     shortest = min([config.max_new_tokens, *config.longer_from.values()])
     if overlong is not None and overlong.buffer is not None and overlong.buffer >= shortest:

@@ -17,7 +17,7 @@ from ingot.envs.rows import stream_rows
 from ingot.post.barrier import Between
 from ingot.post.data.conversations.compared import compare
 from ingot.post.data.conversations.conversation import Conversation
-from ingot.post.data.conversations.conversation_file import Reading, can_follow, read_row
+from ingot.post.data.conversations.conversation_file import RowReading, can_follow, read_row
 from ingot.post.data.conversations.conversation_store import (
     ConversationStore,
     Placed,
@@ -121,7 +121,7 @@ class Sft(PostStage[SftConfig]):
             StoreSource(
                 file.file,
                 partial(_read, file.file),
-                Reading(
+                RowReading(
                     file.form,
                     file.learn or config.learn,
                     longest,

@@ -25,10 +25,10 @@ def check_stages(declared: Sequence[Declared], inputs: Mapping[str, Inputs], pro
         except RecipeError as error:
             problems.add(f"{stage.name}.{error.problem}", place=stage.place, fix=error.fix)
         draft[stage.name] = DraftStage(stage.name, stage.kind, stage.config, inputs[stage.name], model)
-    for member in draft.values():
-        if member.config is None:
+    for stage in declared:
+        if stage.config is None:
             continue
-        for found in member.kind.check(member, draft):
-            name = found.stage or member.name
+        for found in stage.kind.check(draft[stage.name], draft):
+            name = found.stage or stage.name
             where = f"{name}.{found.option}" if found.option else name
             problems.add(f"{where}: {found.problem}", place=places[name], fix=found.fix)

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from ingot.recipe.folders import Done, discard, input_paths, sweep, write_done, write_stage_recipe
 from ingot.recipe.graph import input_hashes
 from ingot.recipe.recipe import Recipe
-from ingot.recipe.record import RunRecord, StageResult, headline, make_results
+from ingot.recipe.record import RunningRecord, StageResult, headline, make_results
 from ingot.recipe.stages import STAGES, Table
 from ingot.recipe.work import StageWork, list_work
 from ingot.train.config import TrainingConfig
@@ -188,7 +188,7 @@ class _Run:
         self.folders = {work.stage.name: work.folder for work in works}
         self.hashes = {work.stage.name: work.hash for work in works}
         self.results = make_results(works)
-        self.record = RunRecord(folder, recipe, self.results)
+        self.record = RunningRecord(folder, recipe, self.results)
 
     def run(self, stop: StopSignal | None) -> list[StageResult]:
         own = StopSignal() if stop is None else stop

@@ -16,12 +16,12 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from ingot import __version__
 from ingot.recipe.recipe import FromStage, Inputs, InputSource, Recipe, RecipeStage
 from ingot.recipe.tree import dump_yaml
 from ingot.workspace.errors import CheckFailed
 from ingot.workspace.files import PARTIAL, fsync_file, fsync_folder, read_json, write_json, write_text
 from ingot.workspace.stage import DONE
+from ingot.workspace.version import VERSION
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ def write_done(folder: Path, stage: RecipeStage, done: Done, makes: Iterable[str
     for path in sorted(folder.rglob("*")):
         fsync_folder(path) if path.is_dir() else fsync_file(path)
     now = datetime.now().astimezone().isoformat(timespec="seconds")
-    record = asdict(done) | {"finished": now, "ingot": __version__}
+    record = asdict(done) | {"finished": now, "ingot": VERSION}
     write_json(folder / DONE, json.loads(json.dumps(record)))
 
 

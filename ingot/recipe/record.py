@@ -16,12 +16,12 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from ingot import __version__
 from ingot.recipe.folders import Done, input_names
 from ingot.recipe.recipe import Recipe
 from ingot.recipe.work import StageWork
 from ingot.workspace.files import read_json, write_json
 from ingot.workspace.progress import format_values
+from ingot.workspace.version import VERSION
 
 RUN_FILE = "run.json"
 HEADLINE_VALUES = 4
@@ -80,7 +80,7 @@ def make_results(works: Sequence[StageWork]) -> list[StageResult]:
     return results
 
 
-class RunRecord:
+class RunningRecord:
     """run.json of a run that is going on."""
 
     def __init__(self, folder: Path, recipe: Recipe, results: Sequence[StageResult]) -> None:
@@ -97,7 +97,7 @@ class RunRecord:
             "name": self.recipe.name,
             "seed": self.recipe.seed,
             "recipe": str(self.recipe.path),
-            "ingot": __version__,
+            "ingot": VERSION,
             "started": self.started,
             "stages": [
                 result.as_json() | {"folder": Path(os.path.relpath(result.folder, self.path.parent)).as_posix()}

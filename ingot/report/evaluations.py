@@ -13,7 +13,7 @@ from typing import Any
 
 from ingot.evals.scores.scores import Metric, metric_from_json
 from ingot.evals.scores.table import Cell, table
-from ingot.report.records import Score, StageRecord
+from ingot.report.records import ScoreRow, StageRecord
 
 Evaluation = tuple[str, StageRecord]  # the name of the checkpoint, and the stage that measured it
 
@@ -58,13 +58,13 @@ def _metrics(stage: StageRecord) -> dict[str, Metric]:
     }
 
 
-def metric_of(name: str, score: Score, units: dict[str, float], clusters: dict[str, str]) -> Metric:
+def metric_of(name: str, score: ScoreRow, units: dict[str, float], clusters: dict[str, str]) -> Metric:
     """A row of scores.json as a metric."""
     row = score.model_dump() | {"count": score.count or 0, "label": label_of(name, score)}
     return metric_from_json(name, row, units, clusters)
 
 
-def label_of(name: str, score: Score) -> str:
+def label_of(name: str, score: ScoreRow) -> str:
     """What a metric is called on the page."""
     return score.label or name.replace("_", " ").capitalize()
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from ingot.evals.scores.signal import History, Run, signal
+from ingot.evals.scores.signal import MetricHistory, MetricRun, signal
 from ingot.recipe.stages import STAGES
 from ingot.report.evaluations import Evaluation, label_of
-from ingot.report.records import Score, StageRecord
+from ingot.report.records import ScoreRow, StageRecord
 
 
 def histories(found: list[Evaluation]) -> list[dict[str, Any]]:
@@ -32,16 +32,16 @@ def _names(stage: StageRecord) -> list[str]:
     return list(dict.fromkeys(name for scores in stage.history.values() for name in scores))
 
 
-def _curve(metric: str, history: dict[int, dict[str, Score]]) -> dict[str, Any]:
+def _curve(metric: str, history: dict[int, dict[str, ScoreRow]]) -> dict[str, Any]:
     scores = {
         step: rows[metric]
         for step, rows in sorted(history.items())
         if metric in rows and math.isfinite(rows[metric].value)
     }
-    last = list(scores.values())[-1] if scores else Score(value=math.nan)
+    last = list(scores.values())[-1] if scores else ScoreRow(value=math.nan)
     values = {step: score.value for step, score in scores.items()}
     judged = signal(
-        History(metric, [Run("", 0, values)], last.chance, last.standard_error, last.higher_is_better)
+        MetricHistory(metric, [MetricRun("", 0, values)], last.chance, last.standard_error, last.higher_is_better)
     ).as_json()
     return {
         "metric": metric,

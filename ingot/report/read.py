@@ -20,17 +20,17 @@ from pydantic import BaseModel, ValidationError
 from ingot.recipe.stages import STAGES
 from ingot.report.records import (
     Banding,
-    Choice,
+    ChoiceRow,
     Claim,
     Decontamination,
     FunnelStep,
-    Generation,
+    GenerationRow,
     ReadProblem,
     RemovedDocument,
     RewrittenDocument,
     Rollout,
     RunRecord,
-    Score,
+    ScoreRow,
     StageRecord,
 )
 from ingot.report.sample_documents import kept_samples
@@ -226,7 +226,7 @@ def read_stage(reader: Reader, root: Path, entry: dict[str, Any]) -> StageRecord
     stage.tokenizer = reader.mapping(folder / "tokenizer/statistics.json") or None
     read_scores(reader, folder, stage)
     path = folder / "scores/samples.jsonl"
-    stage.generations = reader.records(path, Generation, reader.rows(path))
+    stage.generations = reader.records(path, GenerationRow, reader.rows(path))
     path = folder / "trajectories.jsonl"
     stage.rollouts = reader.records(path, Rollout, reader.rows(path))
     path = folder / "verdict/verdict.json"
@@ -270,12 +270,12 @@ def read_scores(reader: Reader, folder: Path, stage: StageRecord) -> None:
         if step.isdigit():
             stage.history[int(step)] = _scores(reader, path)
     choice = reader.mapping(folder / "choice.json")
-    for record in reader.records(folder / "choice.json", Choice, [choice] if choice else []):
+    for record in reader.records(folder / "choice.json", ChoiceRow, [choice] if choice else []):
         stage.choice = record
 
 
-def _scores(reader: Reader, path: Path) -> dict[str, Score]:
-    found = {metric: reader.records(path, Score, [score]) for metric, score in reader.mapping(path).items()}
+def _scores(reader: Reader, path: Path) -> dict[str, ScoreRow]:
+    found = {metric: reader.records(path, ScoreRow, [score]) for metric, score in reader.mapping(path).items()}
     return {metric: records[0] for metric, records in found.items() if records}
 
 

@@ -12,13 +12,13 @@ from typing import Any
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field, field_validator
 
 
-class Record(BaseModel):
+class FileRow(BaseModel):
     """A row of a file. Unknown fields are ignored."""
 
     model_config = ConfigDict(extra="ignore", frozen=True)
 
 
-class FunnelStep(Record):
+class FunnelStep(FileRow):
     """One step of curation: what came in and what went out. `select` and `read` begin with files, not documents."""
 
     step: str
@@ -34,7 +34,7 @@ class FunnelStep(Record):
     bytes_cut: int = 0  # out of texts that stayed
 
 
-class RemovedDocument(Record):
+class RemovedDocument(FileRow):
     """A sample of what a curation step removed, and why."""
 
     id: str
@@ -50,7 +50,7 @@ class RemovedDocument(Record):
     spans: list[tuple[int, int]] = Field(default_factory=list)
 
 
-class RewrittenDocument(Record):
+class RewrittenDocument(FileRow):
     """A sample of what a step made of a text, both shown from the same place."""
 
     id: str
@@ -61,7 +61,7 @@ class RewrittenDocument(Record):
     skipped: int = 0  # characters before what is shown
 
 
-class ReadProblem(Record):
+class ReadProblem(FileRow):
     """A file, record or row that could not be read unchanged; `kept` if it became a document anyway."""
 
     place: str
@@ -71,7 +71,7 @@ class ReadProblem(Record):
     kept: bool = False
 
 
-class EvalSet(Record):
+class EvalSet(FileRow):
     """What was found of one eval set in the documents."""
 
     evals: int
@@ -80,7 +80,7 @@ class EvalSet(Record):
     documents: int
 
 
-class Decontamination(Record):
+class Decontamination(FileRow):
     """A step's search for evals: by set, and the texts of the evals found, by `set:id`."""
 
     documents: int
@@ -89,7 +89,7 @@ class Decontamination(Record):
     texts: dict[str, str] = Field(default_factory=dict)
 
 
-class Banding(Record):
+class Banding(FileRow):
     """A step's MinHash: its S-curve, and counts of how alike the removed are to what stayed, in equal parts of 0 to 1."""
 
     bands: int
@@ -101,7 +101,7 @@ class Banding(Record):
     similarities: list[int] = Field(default_factory=list)
 
 
-class Score(Record):
+class ScoreRow(FileRow):
     """One number of an evaluation with its standard error."""
 
     value: float
@@ -115,14 +115,14 @@ class Score(Record):
     held_out: bool = True
 
 
-class Choice(Record):
+class ChoiceRow(FileRow):
     """Which step a choose stage took, and by what."""
 
     metric: str
     step: int
 
 
-class Generation(Record):
+class GenerationRow(FileRow):
     """One answer of a model to one task of an evaluation."""
 
     task_id: str
@@ -139,7 +139,7 @@ class Generation(Record):
         return value if value is None or isinstance(value, str) else str(value)
 
 
-class RolloutNode(Record):
+class RolloutNode(FileRow):
     """One message of a rollout: its tokens, and for sampled ones the numbers of post/rl/trajectories.py."""
 
     role: str = ""
@@ -159,7 +159,7 @@ class RolloutNode(Record):
         return [] if value is None else value
 
 
-class Rollout(Record):
+class Rollout(FileRow):
     """One episode that a policy was trained on."""
 
     step: int
@@ -215,12 +215,12 @@ class StageRecord:
     bandings: dict[str, Banding] = field(default_factory=dict)  # by step
     kept: list[dict[str, Any]] = field(default_factory=list)  # samples, with all their columns
     tokenizer: dict[str, Any] | None = None
-    scores: dict[str, Score] = field(default_factory=dict)
+    scores: dict[str, ScoreRow] = field(default_factory=dict)
     units: dict[str, dict[str, float]] = field(default_factory=dict)
     clusters: dict[str, dict[str, str]] = field(default_factory=dict)
-    history: dict[int, dict[str, Score]] = field(default_factory=dict)  # scores of kept checkpoints, by step
-    choice: Choice | None = None
-    generations: list[Generation] = field(default_factory=list)
+    history: dict[int, dict[str, ScoreRow]] = field(default_factory=dict)  # scores of kept checkpoints, by step
+    choice: ChoiceRow | None = None
+    generations: list[GenerationRow] = field(default_factory=list)
     rollouts: list[Rollout] = field(default_factory=list)
     claims: list[Claim] = field(default_factory=list)
     missing: list[str] = field(default_factory=list)

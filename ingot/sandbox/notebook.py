@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ingot.sandbox.program import EndedBy, Limits, Program
-from ingot.sandbox.session import Answer, Session
+from ingot.sandbox.session import Session, SessionOutput
 from ingot.workspace.errors import IngotError
 
 SOURCE = Path(__file__).parent / "inside" / "notebook.py"
@@ -26,10 +26,10 @@ class Notebook(Session):
         source = SOURCE.read_text(encoding="utf-8")
         super().__init__(Program(source=source, environment=environment or {}), limits)
 
-    def run(self, code: str, seconds: float | None = None) -> Answer:
+    def run(self, code: str, seconds: float | None = None) -> SessionOutput:
         """Run code within `seconds` (the session's limit unless said otherwise)."""
         output, reply, stopped = self._call({"run": code}, self._limits(seconds))
-        return Answer(output.decode("utf-8", "replace"), int(reply.get("status", -1)), stopped)
+        return SessionOutput(output.decode("utf-8", "replace"), int(reply.get("status", -1)), stopped)
 
     def read(self, path: str) -> bytes:
         """The bytes of a file."""

@@ -21,7 +21,7 @@ from ingot.sandbox.levels import Isolation, Level
 from ingot.sandbox.program import Limits, Outcome, Program
 from ingot.sandbox.run import permitted
 from ingot.sandbox.running import Running, follow
-from ingot.sandbox.worker import SandboxError, Worker
+from ingot.sandbox.worker import SandboxError, SandboxWorker
 from ingot.workspace.errors import IngotError
 
 WAIT_SECONDS = 600.0  # for a free worker
@@ -34,7 +34,7 @@ class Pool:
     def __init__(self, workers: int | None = None, most_programs: int = MOST_PROGRAMS) -> None:
         self.workers = workers or max(2, len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 2)
         self.most_programs = most_programs
-        self._free: list[Worker] = []
+        self._free: list[SandboxWorker] = []
         self._taken = 0
         self._closed = False
         self._changed = threading.Condition()
@@ -57,7 +57,7 @@ class Pool:
         Their `links` are closed here as soon as they have them.
         """
         links = [descriptor for program in programs for descriptor in program.links]
-        workers: list[Worker | None] = []
+        workers: list[SandboxWorker | None] = []
         running: list[Running] = []
         try:
             levels = [permitted(limit, isolation) for limit in limits]
@@ -88,7 +88,7 @@ class Pool:
         for worker in free:
             worker.close()
 
-    def _take(self, count: int) -> list[Worker | None]:
+    def _take(self, count: int) -> list[SandboxWorker | None]:
         """Workers, None for those that are yet to be started. Waits until there are enough."""
         if count > self.workers:
             raise IngotError(
@@ -106,8 +106,8 @@ class Pool:
             self._taken += count
             return [self._free.pop() if self._free else None for _ in range(count)]
 
-    def _give_back(self, workers: Sequence[Worker | None]) -> None:
-        worn: list[Worker] = []
+    def _give_back(self, workers: Sequence[SandboxWorker | None]) -> None:
+        worn: list[SandboxWorker] = []
         with self._changed:
             self._taken -= len(workers)
             for worker in filter(None, workers):
@@ -126,13 +126,13 @@ def shared_pool() -> Pool:
     return pool
 
 
-def _usable(worker: Worker | None, level: Level) -> Worker:
+def _usable(worker: SandboxWorker | None, level: Level) -> SandboxWorker:
     """The worker, or a new one if it is None, dead, or at another isolation level."""
     if worker is not None and worker.alive and worker.level == level:
         return worker
     if worker is not None:
         worker.close()
-    return Worker(level)
+    return SandboxWorker(level)
 
 
 def _close(descriptors: list[int]) -> None:

@@ -21,7 +21,7 @@ from functools import cache
 from ingot.sandbox.levels import Isolation, Level, levels
 from ingot.sandbox.program import Limits, Outcome, Program
 from ingot.sandbox.running import run_on
-from ingot.sandbox.worker import SandboxError, Worker
+from ingot.sandbox.worker import SandboxError, SandboxWorker
 from ingot.workspace.errors import IngotError
 
 PROBE_SECONDS = 20.0
@@ -31,7 +31,7 @@ UNSAFE = "or say that the program may do all that you can: --unsafe, `unsafe: tr
 
 def run(program: Program, limits: Limits, isolation: Isolation | None = None) -> Outcome:
     """Run a program in a sandbox of its own."""
-    with Worker(permitted(limits, isolation)) as worker:
+    with SandboxWorker(permitted(limits, isolation)) as worker:
         return run_on(worker, program, limits)
 
 
@@ -59,7 +59,7 @@ def _level(wanted: Isolation | None) -> Level:
 
 def _works(level: Level) -> bool:
     try:
-        with Worker(level) as worker:
+        with SandboxWorker(level) as worker:
             return run_on(worker, Program(source="print(6 * 7)"), Limits(PROBE_SECONDS)).stdout == b"42\n"
     except SandboxError:
         return False

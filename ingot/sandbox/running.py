@@ -16,14 +16,14 @@ from typing import Any
 from ingot.sandbox import memory
 from ingot.sandbox.levels import python_folders
 from ingot.sandbox.program import EndedBy, Limits, Outcome, Program
-from ingot.sandbox.worker import CHUNK, SandboxError, Worker
+from ingot.sandbox.worker import CHUNK, SandboxError, SandboxWorker
 
 KILL_SECONDS = 10.0  # for the kernel to end what was killed
 POLL_SECONDS = 0.05  # how often the memory of a program is looked at
 OWN_PROCESSES = 3  # bubblewrap, the zygote, the first process of a cell
 
 
-def run_on(worker: Worker, program: Program, limits: Limits) -> Outcome:
+def run_on(worker: SandboxWorker, program: Program, limits: Limits) -> Outcome:
     """Run one program to its end."""
     with Running(worker, program, limits) as running:
         follow([running], until=running)
@@ -33,7 +33,7 @@ def run_on(worker: Worker, program: Program, limits: Limits) -> Outcome:
 class Running:
     """A program that runs on a worker, and the pipes to it."""
 
-    def __init__(self, worker: Worker, program: Program, limits: Limits) -> None:
+    def __init__(self, worker: SandboxWorker, program: Program, limits: Limits) -> None:
         self.worker, self.limits = worker, limits
         self.began = time.monotonic()
         self.status: int | None = None
@@ -79,7 +79,7 @@ class Running:
 
         One that is over a limit may have made its own end slow. It is dead all the same when its worker is, so that is no error.
         """
-        self.worker.wish(b"k")
+        self.worker.send_command(b"k")
         try:
             self.status = self.worker.answer(KILL_SECONDS)["status"]
         except SandboxError:
@@ -160,7 +160,7 @@ class Running:
         return Outcome(code, out, errors, result, seconds, self.stopped or ended_by, isolation)
 
 
-def growth(worker: Worker, limits: Limits) -> EndedBy | None:
+def growth(worker: SandboxWorker, limits: Limits) -> EndedBy | None:
     """Whether the processes on a worker are too many or too large together: the kernel limits each one alone."""
     found = memory.descendants(worker.process.pid)
     if len(found) > limits.processes + OWN_PROCESSES:
@@ -192,7 +192,7 @@ def follow(programs: Sequence[Running], until: Running) -> None:
         running.drain()
 
 
-def order(program: Program, limits: Limits, worker: Worker, files: Sequence[bytes]) -> dict[str, Any]:
+def order(program: Program, limits: Limits, worker: SandboxWorker, files: Sequence[bytes]) -> dict[str, Any]:
     """The instructions for a zygote."""
     most = {
         "RLIMIT_CPU": int(limits.seconds if limits.cpu is None else limits.cpu) + 1,

@@ -18,7 +18,7 @@ from typing import Self
 from ingot.sandbox.program import EndedBy, Limits, Program
 from ingot.sandbox.run import permitted
 from ingot.sandbox.running import POLL_SECONDS, growth, order
-from ingot.sandbox.worker import CHUNK, SandboxError, Worker
+from ingot.sandbox.worker import CHUNK, SandboxError, SandboxWorker
 from ingot.workspace.errors import IngotError
 
 GRACE_SECONDS = 2.0  # for an interrupted call to end
@@ -31,7 +31,7 @@ class SessionEnded(IngotError):
 
 
 @dataclass(frozen=True)
-class Answer:
+class SessionOutput:
     """What a call printed (stdout and stderr in order), its status, and which limit stopped it, if one did."""
 
     output: str
@@ -45,7 +45,7 @@ class Session:
     def __init__(self, program: Program, limits: Limits) -> None:
         self.limits = limits
         self.ended = ""  # why, once it has
-        self._worker = Worker(permitted(limits))
+        self._worker = SandboxWorker(permitted(limits))
         stdin, self._stdin = os.pipe()
         self._output, output = os.pipe()
         self._control, control = os.pipe()
@@ -99,7 +99,7 @@ class Session:
                 self._end(f"a call was over its limit ({stopped}) and did not end when it was interrupted")
             elif stopped is None and over is not None:
                 stopped, end = over, now + GRACE_SECONDS
-                self._worker.wish(b"i")
+                self._worker.send_command(b"i")
             elif len(control) > MOST_CONTROL + limits.file * 2:
                 self._end("its process answers with nonsense")
             if self._is_over():

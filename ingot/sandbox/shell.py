@@ -16,7 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from ingot.sandbox.program import EndedBy, Limits, Program
-from ingot.sandbox.session import Answer, Session
+from ingot.sandbox.session import Session, SessionOutput
 from ingot.workspace.errors import IngotError
 
 START_SECONDS = 30.0
@@ -34,12 +34,12 @@ class Shell(Session):
         super().__init__(Program(command, environment={"TERM": "dumb", "PAGER": "cat", **(environment or {})}), limits)
         self._call("set +o histexpand +o history; PS1=; PS2=", replace(limits, seconds=START_SECONDS))
 
-    def run(self, command: str, seconds: float | None = None) -> Answer:
+    def run(self, command: str, seconds: float | None = None) -> SessionOutput:
         """Run a command within `seconds` (the session's limit unless said otherwise)."""
         if "\0" in command:
             raise IngotError("a command has a NUL character", place="sandbox", fix="leave it out")
         output, status, stopped = self._call(command, self._limits(seconds))
-        return Answer(output.decode("utf-8", "replace"), status, stopped)
+        return SessionOutput(output.decode("utf-8", "replace"), status, stopped)
 
     def read(self, path: str) -> bytes:
         """The bytes of a file."""

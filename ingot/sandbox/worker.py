@@ -32,7 +32,7 @@ class SandboxError(IngotError):
     """The sandbox itself failed: nothing is known about the program."""
 
 
-class Worker:
+class SandboxWorker:
     """A zygote and its sandbox. Not for several threads at once."""
 
     def __init__(self, level: Level) -> None:
@@ -65,7 +65,7 @@ class Worker:
             self.close()
             raise
 
-    def __enter__(self) -> Worker:
+    def __enter__(self) -> SandboxWorker:
         return self
 
     def __exit__(self, *exception: object) -> None:
@@ -88,10 +88,10 @@ class Worker:
             raise SandboxError(f"the sandbox takes no program: {error}", place="sandbox", fix="run it again") from error
         self.programs += 1
 
-    def wish(self, wish: bytes) -> None:
+    def send_command(self, command: bytes) -> None:
         """Kill ("k") or interrupt ("i") the program that runs."""
         try:
-            self.socket.sendall(wish)
+            self.socket.sendall(command)
         except OSError:  # it is dead: so is the program
             self.close()
 

@@ -20,7 +20,7 @@ from ingot.tokens.tokenizer import Tokenizer
 
 
 @dataclass(frozen=True)
-class Group:
+class TokenGroup:
     """Tokens start to stop of one side, which spell what tokens other_start to other_stop of the other side spell."""
 
     start: int
@@ -28,9 +28,9 @@ class Group:
     other_start: int
     other_stop: int
 
-    def moved(self, by: int, other_by: int) -> Group:
+    def moved(self, by: int, other_by: int) -> TokenGroup:
         """The same group where each side has so many tokens before it."""
-        return Group(self.start + by, self.stop + by, self.other_start + other_by, self.other_stop + other_by)
+        return TokenGroup(self.start + by, self.stop + by, self.other_start + other_by, self.other_stop + other_by)
 
 
 def byte_ends(tokenizer: Tokenizer, tokens: Iterable[int]) -> list[int]:
@@ -38,14 +38,14 @@ def byte_ends(tokenizer: Tokenizer, tokens: Iterable[int]) -> list[int]:
     return list(accumulate(len(tokenizer.bytes_of_id.get(token, b"")) for token in tokens))
 
 
-def align(ends: Sequence[int], other_ends: Sequence[int]) -> list[Group]:
+def align(ends: Sequence[int], other_ends: Sequence[int]) -> list[TokenGroup]:
     """The smallest groups, in order. What comes after the last byte at which both sides end is in none."""
-    groups, begin, other_begin, i, j, done = list[Group](), 0, 0, 0, 0, 0
+    groups, begin, other_begin, i, j, done = list[TokenGroup](), 0, 0, 0, 0, 0
     while i < len(ends) and j < len(other_ends):
         end, other_end = ends[i], other_ends[j]
         i += end <= other_end
         j += other_end <= end
         if end == other_end > done:  # tokens without bytes belong to what they begin
-            groups.append(Group(begin, i, other_begin, j))
+            groups.append(TokenGroup(begin, i, other_begin, j))
             begin, other_begin, done = i, j, end
     return groups

@@ -29,7 +29,7 @@ AGAIN = "run the curate stage again"
 
 
 @dataclass(frozen=True)
-class Part:
+class FilePart:
     """Some row groups of a file: the input of one task."""
 
     path: str
@@ -50,7 +50,7 @@ def document_files(folder: Path) -> list[Path]:
     return files
 
 
-def parts_of(folder: Path) -> list[Part]:
+def parts_of(folder: Path) -> list[FilePart]:
     """All documents as parts of about `PART_BYTES`, in order."""
     import pyarrow.parquet
 
@@ -64,7 +64,7 @@ def parts_of(folder: Path) -> list[Part]:
             groups.append(group)
             size += metadata.row_group(group).total_byte_size
             if size >= PART_BYTES or group == filled[-1]:
-                parts.append(Part(str(path), tuple(groups), size, content_hash([checksum, groups], 24)))
+                parts.append(FilePart(str(path), tuple(groups), size, content_hash([checksum, groups], 24)))
                 groups, size = [], 0
     return parts
 

@@ -29,7 +29,7 @@ from ingot.tokens.pack_index import PackIndex
 from ingot.tokens.packing import best_fit_rows, next_fit_rows
 from ingot.tokens.permutation import Permutation
 from ingot.tokens.rows import Row
-from ingot.tokens.shards import Source
+from ingot.tokens.shards import MappedSource
 from ingot.workspace.errors import ArtifactError, DataError
 
 VERSION = 1
@@ -40,7 +40,7 @@ GROUP_SEGMENTS = 1 << 18  # of a group of average documents: bounds the memory w
 
 
 @dataclass(frozen=True)
-class Group:
+class PackedGroup:
     """A packed group: row r holds the segments bounds[r] .. bounds[r + 1] − 1."""
 
     starts: NDArray[np.int64]
@@ -53,7 +53,7 @@ class PackedRows:
 
     def __init__(
         self,
-        source: Source,
+        source: MappedSource,
         length: int,
         key: str,
         packing: Literal["best_fit", "greedy"],
@@ -105,7 +105,7 @@ class PackedRows:
         group = self._pack(number)
         return len(group.bounds) - 1, int(group.sizes.sum())
 
-    def _checked(self, number: int) -> Group:
+    def _checked(self, number: int) -> PackedGroup:
         """A packed group with as many rows as were counted: with another number, every later row would change."""
         group = self._pack(number)
         if len(group.bounds) - 1 != self._rows_of[number]:
@@ -116,12 +116,12 @@ class PackedRows:
             )
         return group
 
-    def _pack(self, number: int) -> Group:
+    def _pack(self, number: int) -> PackedGroup:
         starts, sizes = self._segments(number)
         rows = self._method(sizes, self.length)
         order = np.argsort(rows, kind="stable")  # within a row the segments stay in shuffled order
         bounds = np.concatenate(([0], np.cumsum(np.bincount(rows)))).astype(np.int64)
-        return Group(starts[order], sizes[order], bounds)
+        return PackedGroup(starts[order], sizes[order], bounds)
 
     def _segments(self, number: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """First position and size of the group's segments: its documents, long ones cut."""

@@ -18,7 +18,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from ingot.tokens.alignment import Group, align, byte_ends
+from ingot.tokens.alignment import TokenGroup, align, byte_ends
 from ingot.tokens.chat import ChatFormat
 from ingot.tokens.tokenizer import Tokenizer
 from ingot.workspace.errors import ArtifactError
@@ -29,7 +29,7 @@ class Respelt:
     """Tokens of the other model, and which of them spell what of the given ones."""
 
     tokens: list[int]
-    groups: list[Group]
+    groups: list[TokenGroup]
 
 
 class Respeller:

@@ -23,14 +23,14 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ingot.tokens.batch import PADDING_DOCUMENT, Batch
-from ingot.tokens.shards import Source
+from ingot.tokens.shards import MappedSource
 
 
 @dataclass(frozen=True)
 class Row:
     """Segments of a source's stream that follow one another in a row; the rest of the row is padding."""
 
-    source: Source
+    source: MappedSource
     starts: NDArray[np.int64]  # the first position of each segment in the stream
     sizes: NDArray[np.int64]  # positions of each segment, at least one
     ends_document: NDArray[np.bool_]  # whether a segment's last position reads the last token of its document

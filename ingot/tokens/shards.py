@@ -128,7 +128,7 @@ def write_index(
     write_json(shards / INDEX_FILE, index)
 
 
-class Source:
+class MappedSource:
     """One source, memory-mapped."""
 
     identity = ""
@@ -207,7 +207,8 @@ class Shards:
             self.end_of_text = int(index["end_of_text"])
             self.token_bytes = _load_array(folder / TOKEN_BYTES_FILE, (self.vocabulary_size,))
             self.sources = {
-                name: Source(folder / name, entry, self.vocabulary_size) for name, entry in index["sources"].items()
+                name: MappedSource(folder / name, entry, self.vocabulary_size)
+                for name, entry in index["sources"].items()
             }
             if verify:
                 _verify_file(folder / TOKEN_BYTES_FILE, index["token_bytes"]["sha256"])
@@ -217,7 +218,7 @@ class Shards:
             raise ArtifactError(f"the index is damaged: {error!r}", place=str(path), fix=AGAIN) from error
         self.folder = folder
 
-    def source(self, name: str) -> Source:
+    def source(self, name: str) -> MappedSource:
         """The source of this name."""
         if name not in self.sources:
             raise ArtifactError(

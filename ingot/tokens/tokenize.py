@@ -27,7 +27,7 @@ from ingot.data.engine.pool import SerialPool
 from ingot.data.engine.work import Work
 from ingot.data.text.texts import Texts
 from ingot.tokens.config import TokenizeConfig
-from ingot.tokens.documents import HELD_OUT, HeldOut, Part, columns_of, held_out, id_hashes, parts_of
+from ingot.tokens.documents import HELD_OUT, FilePart, HeldOut, columns_of, held_out, id_hashes, parts_of
 from ingot.tokens.order import ENTRY, Entries, StoredEntries, joined, merged, order_keys
 from ingot.tokens.routes import columns_needed, conditions, copies_of, quality_of, routes
 from ingot.tokens.shards import SourceWriter, token_dtype, write_index
@@ -62,7 +62,7 @@ def _content(folder: Path) -> str:
     return content_hash({name: file_sha256(folder / name) for name in FILES if (folder / name).is_file()}, 24)
 
 
-def encode_part(folder: Path, part: Part, options: dict[str, Any]) -> dict[str, Any]:
+def encode_part(folder: Path, part: FilePart, options: dict[str, Any]) -> dict[str, Any]:
     """Task: the documents of a part that any source takes, encoded and sorted."""
     tokenizer = loaded(options["tokenizer"], options["tokenizer_content"])
     config, held = TokenizeConfig.model_validate(options["config"]), HeldOut(**options["held_out"])

@@ -13,17 +13,17 @@ import numpy as np
 
 from ingot.tokens.permutation import Permutation
 from ingot.tokens.rows import Row
-from ingot.tokens.shards import Source
+from ingot.tokens.shards import MappedSource
 from ingot.workspace.errors import DataError
 
 
-def window_count(source: Source, length: int, partial: bool = False) -> int:
+def window_count(source: MappedSource, length: int, partial: bool = False) -> int:
     """How many full windows the source has; with `partial` also a last one that is shorter."""
     targets = len(source) - 1
     return -(-targets // length) if partial else targets // length
 
 
-def window(source: Source, number: int, length: int) -> Row:
+def window(source: MappedSource, number: int, length: int) -> Row:
     """The row of one window; the last one may be cut short by the stream's end."""
     start = number * length
     stop = min(start + length, len(source) - 1)
@@ -43,7 +43,7 @@ class WindowRows:
     padding = 0.0
     """Share of positions that hold no token."""
 
-    def __init__(self, source: Source, length: int, key: str) -> None:
+    def __init__(self, source: MappedSource, length: int, key: str) -> None:
         self.source, self.length = source, length
         self.per_epoch = window_count(source, length)
         if self.per_epoch == 0:

@@ -11,24 +11,41 @@ expected MFU follows from the tokens/s that the planner expects (planner/expecte
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
+
+import torch
+from torch.optim import Optimizer
 
 from ingot.model.count import count
 from ingot.model.record import reported_losses
+from ingot.model.transformer import Transformer
 from ingot.train.config import TrainingConfig
 from ingot.train.float8 import SMALLEST, float8_layers
 from ingot.train.hardware import device_name, peak_flops
 from ingot.train.lora import without_adapters
-from ingot.train.parallel.layout import AXES
+from ingot.train.losses.terms import LossTerm
+from ingot.train.parallel.layout import AXES, Layout
+from ingot.train.source import Source
 from ingot.train.updates import kind_of
 from ingot.workspace.files import write_json
 from ingot.workspace.progress import format_number
 from ingot.workspace.stage import StageFolder
 
-if TYPE_CHECKING:
-    from ingot.train.loop import Trainer
-
 START = "start.json"
+
+
+class Training(Protocol):
+    """What is read of the training loop (loop.py)."""
+
+    model: Transformer
+    config: TrainingConfig
+    layout: Layout | None
+    terms: list[LossTerm]
+    source: Source
+    optimizer: Optimizer
+    dtype: torch.dtype
+    device: torch.device
+    folder: StageFolder
 
 
 @dataclass(frozen=True)
@@ -103,7 +120,7 @@ class Start:
         return f"expected MFU {self.expected_mfu:.0%} ({self.expected_mfu * whole:,.0f} tokens/s) {against}"
 
 
-def describe_start(trainer: Trainer, first: int) -> Start:
+def describe_start(trainer: Training, first: int) -> Start:
     """The start of a run at step `first`."""
     model, config, layout = trainer.model, trainer.config, trainer.layout
     counted = count(model.config)

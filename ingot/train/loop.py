@@ -57,7 +57,7 @@ Rate = Callable[[int], float]  # step -> share of the peak learning rate, if it 
 
 
 @dataclass
-class Pending:
+class PendingStep:
     """A step whose numbers are still on the device."""
 
     step: int
@@ -167,7 +167,7 @@ class Trainer:
 
     def _train(self, first: int) -> dict[str, Any]:
         behind = 0 if self.device.type == "cpu" else 1
-        pending: list[Pending] = []
+        pending: list[PendingStep] = []
         if first == self.config.steps or (first and self._ends_early(first)):
             return {"steps": first, **self._last_metrics()}
         last: dict[str, Any] = {}
@@ -198,7 +198,7 @@ class Trainer:
             collect(step)
         return {"steps": self.config.steps, **last}
 
-    def _step(self, step: int) -> Pending:
+    def _step(self, step: int) -> PendingStep:
         data_step = step + self.data_offset
         self.heartbeat.beat("data", step=step)
         with self.clock.doing("data"):
@@ -226,7 +226,7 @@ class Trainer:
             values["stop"] = self.layout.any(self.folder.stop.requested, self.device)
         plain = {"learning_rate": self.config.optimizer.lr * share}
         norms = dict(zip(gradients, norms_P.unbind(), strict=True))
-        return Pending(step, data_step, prepared, Reading(values), norms, plain)
+        return PendingStep(step, data_step, prepared, Reading(values), norms, plain)
 
     def _update(self, step: OptimizerStep) -> dict[str, Tensor]:
         """Clip and step, with the hooks around it; returns what they measured."""
@@ -265,7 +265,7 @@ class Trainer:
         losses = (sums.source_loss / sums.source_weight).unbind()
         return {f"loss/{name}": loss for name, loss in zip(self.source.names, losses, strict=True)}
 
-    def _settle(self, pending: Pending) -> dict[str, Any]:
+    def _settle(self, pending: PendingStep) -> dict[str, Any]:
         """Read a step's numbers, check and log them, and call `after_step`."""
         read = pending.values.read()
         metrics: dict[str, Any] = {
@@ -289,7 +289,7 @@ class Trainer:
         self.folder.progress.advance(pending.step + 1, **shown)
         return metrics
 
-    def _locate(self, pending: Pending) -> str:
+    def _locate(self, pending: PendingStep) -> str:
         """Find where the step's numbers stopped being finite."""
 
         def forward() -> None:

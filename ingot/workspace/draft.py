@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from ingot.workspace.config import Config
-    from ingot.workspace.stage import Stage
 
 
 @dataclass(frozen=True)
@@ -33,6 +32,20 @@ Inputs = Mapping[str, InputSource | Mapping[str, InputSource]]
 """By role; a role that takes many artifacts maps names to sources."""
 
 
+class StageKind(Protocol):
+    """What the check of another stage may ask of a stage's kind (the class is that of stage.py)."""
+
+    kind: str
+
+    @property
+    def needs(self) -> Mapping[str, str]:
+        """The kind of artifact that fills each role."""
+
+    @property
+    def makes(self) -> tuple[str, ...]:
+        """The kinds of artifacts that it writes."""
+
+
 @dataclass(frozen=True)
 class DraftStage:
     """A stage of a recipe that is being read.
@@ -41,7 +54,7 @@ class DraftStage:
     """
 
     name: str
-    kind: Stage
+    kind: StageKind
     config: Config | None
     inputs: Inputs
     model: Any = None

@@ -18,9 +18,9 @@ from ingot.envs.rollout.rollout import Drawing, rollout
 from ingot.envs.task import Task
 from ingot.evals.bases.suite import Measured, Subject
 from ingot.evals.config import EvalConfig
-from ingot.evals.engine.answer import Answerer, Asked, measure_together
+from ingot.evals.engine.answer import Answerer, RoutedRequest, measure_together
 from ingot.evals.engine.local import LocalAnswerer
-from ingot.evals.engine.memory import Memory, RememberingEngine
+from ingot.evals.engine.memory import AnswerMemory, RememberingEngine
 from ingot.evals.engine.request import Play, Written
 from ingot.evals.evaluate import measure
 from ingot.evals.evaluate import run as run_stage
@@ -55,9 +55,9 @@ class ScriptedAnswerer(Answerer):
 
     def __init__(self, policy: Script, chat: ChatFormat) -> None:
         self.policy, self.chat = policy, chat
-        self.asked: list[Asked] = []
+        self.asked: list[RoutedRequest] = []
 
-    def begin(self, asked: Sequence[Asked]) -> None:
+    def begin(self, asked: Sequence[RoutedRequest]) -> None:
         self.asked += asked
 
     def step(self) -> None:
@@ -250,7 +250,7 @@ def test_plain_text_has_no_ways_of_thinking(world: World) -> None:
     asked: list[object] = []
 
     class Silent(Answerer):
-        def begin(self, asked_for: Sequence[Asked]) -> None:
+        def begin(self, asked_for: Sequence[RoutedRequest]) -> None:
             asked.extend(each.request for each in asked_for)
             for each in asked_for:
                 each.give(Written("", None, "stop", 0))
@@ -347,7 +347,7 @@ def test_texts_are_continued_as_the_model_was_taught(world: World) -> None:
 
     policy, stop = Silent(), StopSignal()
     subject = Subject("script", "chat", stop, given_tokenizer=tokenizer)
-    engine = RememberingEngine(cast(Engine, policy), Memory(None))
+    engine = RememberingEngine(cast(Engine, policy), AnswerMemory(None))
     measuring = Continuations(texts=("The sum",), tokens=4).measure(subject)
     measure_together([(measuring, subject)], LocalAnswerer(tokenizer, engine, stop))
     assert policy.asked == [backend.encode("The sum", add_special_tokens=True).ids] and policy.asked[0][0] == start

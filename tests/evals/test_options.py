@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 import yaml
 
-from ingot.evals.bases.suite import SUITES
+from ingot.evals.bases.suites import SUITES
 from ingot.evals.config import EvalConfig
 from ingot.post.synthesis.config import SynthesizeConfig
 from ingot.recipe.load import load_recipe

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from ingot.inference.checksum import weights_checksum
-from ingot.inference.divided.group import Group
+from ingot.inference.divided.group import EngineGroup
 from ingot.inference.divided.rank import Cut, build_part, load_part
 from ingot.inference.engine import Engine
 from ingot.inference.request import Request
@@ -56,9 +56,9 @@ def mixed(seed: int = 3) -> Transformer:
 
 
 @pytest.fixture(scope="module")
-def group() -> Iterator[Group]:
+def group() -> Iterator[EngineGroup]:
     torch.set_num_threads(1)
-    made = Group(MIXED, torch.float32, ["cpu", "cpu"])
+    made = EngineGroup(MIXED, torch.float32, ["cpu", "cpu"])
     yield made
     made.close()
 
@@ -86,7 +86,7 @@ def check(divided: list[Request], whole: list[Request]) -> None:
         assert mine.logprobs == pytest.approx(other.logprobs, abs=TOLERANCE)
 
 
-def test_texts_and_scores_are_those_of_one_device_and_of_full_passes(group: Group) -> None:
+def test_texts_and_scores_are_those_of_one_device_and_of_full_passes(group: EngineGroup) -> None:
     """Also when requests are preempted, a conversation goes on, and texts are scored."""
     model, exact = mixed(), mixed().double()
     whole = Engine(model, slots=SLOTS, length=LENGTH, chunk=CHUNK)
@@ -119,7 +119,7 @@ def test_texts_and_scores_are_those_of_one_device_and_of_full_passes(group: Grou
         assert [value for _, value in tops] == pytest.approx([value for _, value in others], abs=TOLERANCE)
 
 
-def test_weights_in_flight_reach_all_ranks_between_the_same_steps(group: Group) -> None:
+def test_weights_in_flight_reach_all_ranks_between_the_same_steps(group: EngineGroup) -> None:
     """Texts begun with one version go on with the next, and keep what the first has computed, as on one device."""
     old = mixed()
     new = nudged(old, 0.05, seed=1)
@@ -137,7 +137,7 @@ def test_weights_in_flight_reach_all_ranks_between_the_same_steps(group: Group) 
     check(*sides)
 
 
-def test_what_is_not_finite_leaves_nothing_behind(group: Group) -> None:
+def test_what_is_not_finite_leaves_nothing_behind(group: EngineGroup) -> None:
     """The caches of all ranks are cleared: the next texts are right."""
     model, broken = mixed(), mixed()
     with torch.no_grad():
@@ -153,11 +153,11 @@ def test_what_is_not_finite_leaves_nothing_behind(group: Group) -> None:
     assert [each.tokens for each in found] == [each.tokens for each in expected]
 
 
-def test_what_cannot_be_is_refused(group: Group) -> None:
+def test_what_cannot_be_is_refused(group: EngineGroup) -> None:
     with pytest.raises(RecipeError, match=r"tensor \(4\) does not divide key_value_heads \(2\)"):
-        Group(MIXED, torch.float32, ["cpu"] * 4)
+        EngineGroup(MIXED, torch.float32, ["cpu"] * 4)
     with pytest.raises(IngotError, match="needs as many different ones, not cuda:0, cuda:0"):
-        Group(MIXED, torch.float32, ["cuda:0", "cuda:0"])
+        EngineGroup(MIXED, torch.float32, ["cuda:0", "cuda:0"])
     with pytest.raises(IngotError, match="does not speculate"):
         Engine(group.model, length=LENGTH, speculate=Speculation())
     with pytest.raises(IngotError, match=r"are torch\.float32, not torch\.bfloat16"):

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from ingot.inference.checksum import weights_checksum
-from ingot.inference.divided.group import Group
+from ingot.inference.divided.group import EngineGroup
 from ingot.inference.engine import Engine
 from ingot.inference.sampling import Sampling
 from ingot.model.config import ModelConfig
@@ -61,7 +61,7 @@ def test_log_probabilities_are_those_of_full_passes(
     model = make_model()
     generator = torch.Generator().manual_seed(0)
     prompts = [torch.randint(512, (length,), generator=generator).tolist() for length in (3, 17, 60, 60)]
-    group = Group(CONFIG, dtype, devices, backend=backend)
+    group = EngineGroup(CONFIG, dtype, devices, backend=backend)
     with closing(Engine(group.model, slots=3, length=128)) as engine:
         engine.update(model.state_dict(), 1)
         assert engine.checksum == weights_checksum(make_model().to(dtype))

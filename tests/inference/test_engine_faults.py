@@ -15,7 +15,7 @@ import pytest
 from ingot.inference import engine as engine_module
 from ingot.inference.engine import Engine
 from ingot.inference.in_flight import InFlight
-from ingot.inference.pages import Pool
+from ingot.inference.pages import PagePool
 from ingot.inference.request import Request
 from ingot.inference.sampling import Sampling
 from ingot.inference.speculate.config import Speculation
@@ -54,7 +54,7 @@ def make_model() -> Transformer:
 
 def make_engine(model: Transformer, late: bool, speculate: Speculation | None = None) -> Engine:
     engine = Engine(model, slots=3, length=64, chunk=16, speculate=speculate)
-    engine._memory.pool = Pool(9, engine._memory.cache_shape.page)  # of 12 that three long texts need
+    engine._memory.pool = PagePool(9, engine._memory.cache_shape.page)  # of 12 that three long texts need
     engine._overlaps = late
     return engine
 

@@ -27,7 +27,7 @@ from hypothesis.stateful import (
 from numpy.typing import NDArray
 
 from ingot.inference.engine import Engine
-from ingot.inference.pages import Pool
+from ingot.inference.pages import PagePool
 from ingot.inference.request import Request
 from ingot.inference.sampling import Sampling
 from ingot.model.transformer import Transformer
@@ -112,7 +112,7 @@ class EngineMachine(RuleBasedStateMachine):
         self.kind, self.model = kind, make_model(short_mini(kind))
         self.engine = Engine(self.model, slots=slots, length=LENGTH, chunk=chunk)
         room = self.engine._memory.cache_shape
-        self.engine._memory.pool = Pool(1 + min(pages, slots * room.table_width), room.page)  # fewer than there are
+        self.engine._memory.pool = PagePool(1 + min(pages, slots * room.table_width), room.page)  # fewer than there are
         self.engine._overlaps = late
         self.requests: list[Request] = []
         self.weights = [0]  # the seed of the weights of every version

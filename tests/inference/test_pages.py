@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from ingot.inference.memory import Memory, size_caches
-from ingot.inference.pages import Pool
+from ingot.inference.pages import PagePool
 from ingot.inference.request import Request
 from ingot.inference.sampling import Sampling
 from ingot.inference.snapshots import Snapshot, Snapshots
@@ -28,7 +28,7 @@ class PoolMachine(RuleBasedStateMachine):
 
     @initialize(count=st.integers(2, 8))
     def begin(self, count: int) -> None:
-        self.pool = Pool(1 + count, SIZE)
+        self.pool = PagePool(1 + count, SIZE)
         self.content: dict[int, tuple[int, ...]] = {}  # the text up to and with the page, once it is computed
         self.holders: list[tuple[list[int], list[int], int]] = []  # pages, text, how many pages are computed
 
@@ -105,7 +105,7 @@ TestPool.settings = settings(max_examples=60, stateful_step_count=30, deadline=N
 
 def test_the_page_left_first_goes_first() -> None:
     """And of one text the last page, so that a beginning is found for as long as possible."""
-    pool = Pool(1 + 4, SIZE)
+    pool = PagePool(1 + 4, SIZE)
     older, newer = pool.take(2), pool.take(2)
     assert older is not None and newer is not None and pool.take(1) is None
     for pages, token in ((older, 0), (newer, 1)):
@@ -142,7 +142,7 @@ def memory_of(model: Transformer, slots: int, pages: int) -> Memory:
     room = size_caches(model, slots, 64, piece=64)
     with torch.inference_mode():
         memory = Memory(model, slots, room)
-    memory.pool = Pool(1 + pages, room.page)
+    memory.pool = PagePool(1 + pages, room.page)
     return memory
 
 

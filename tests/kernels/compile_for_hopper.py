@@ -49,6 +49,7 @@ from ingot.kernels import (
 )
 from ingot.kernels.attention_options import AttentionOptions
 from ingot.kernels.chunks import cut_equal
+from ingot.kernels.float8 import TINY
 from tests.kernels.recurrence_cases import by_operator, make_recurrence
 
 PROGRAMS = Path(triton.__file__).parent / "backends" / "nvidia" / "bin"
@@ -169,7 +170,7 @@ def rows() -> None:
     """What passes over rows: norms, casts to float8, the feed-forward's gate, the loss on a vocabulary of 128,256."""
     rms_norm_kernel.launch(random(8, 4096), random(8, 4096), random(4096), 1e-6, False)
     for width in (2048, 8192, 14_336, 32_768):
-        float8_kernel.launch_cast_rows(random(8, width), torch.float8_e4m3fn)
+        float8_kernel.launch_cast_rows(random(8, width), torch.float8_e4m3fn, TINY)
     projected = random(8, 16_384).requires_grad_()
     swiglu_kernel.swiglu_forward(projected).sum().backward()
     logits, targets = random(8, 128_256), torch.zeros(8, dtype=torch.long)

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from ingot.model.config import ModelConfig
+from ingot.model.document_spans import PADDING
 from ingot.model.mixers.attend import use_backend
-from ingot.model.mixers.mask import PADDING
 from ingot.model.transformer import Transformer
 from tests.model.tiny import VOCABULARY, attention, config, mixed_config, random_model, random_tokens
 

@@ -14,7 +14,8 @@ from typer.testing import CliRunner
 pytest.importorskip("lm_eval", reason="needs lm-eval (pip install 'ingot[evals]')")
 
 from ingot.cli.app import app
-from ingot.evals.bases.suite import SUITES, Suite
+from ingot.evals.bases.suite import Suite
+from ingot.evals.bases.suites import SUITES
 from ingot.evals.scores.scores import load_scores
 from ingot.recipe.graph import hash_stages
 from ingot.recipe.load import load_recipe

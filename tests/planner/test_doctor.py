@@ -20,8 +20,8 @@ from ingot.planner.check_machine import check_bf16, check_disk, check_packages, 
 from ingot.planner.check_training import checkpoint_bytes, judge_step
 from ingot.planner.cost import Cost, stage_models
 from ingot.planner.doctor import examine_machine, examine_recipe
-from ingot.planner.dry_run import Outcome, dry_run
-from ingot.planner.stress import Products, judge_clocks, judge_memory, judge_products, measure_products
+from ingot.planner.dry_run import DryRunOutcome, dry_run
+from ingot.planner.stress import StressProducts, judge_clocks, judge_memory, judge_products, measure_products
 from ingot.recipe.load import load_recipe
 from ingot.tokens.config import TokenizerConfig
 from ingot.tokens.loader import MixtureLoader
@@ -235,12 +235,12 @@ def test_bytes_of_checkpoints_by_hand() -> None:
 
 
 def test_products_are_judged() -> None:
-    broken = judge_products(Products(7e14, 1.0, False), "cuda:0", "NVIDIA H200")
+    broken = judge_products(StressProducts(7e14, 1.0, False), "cuda:0", "NVIDIA H200")
     assert (broken.status, "different results" in broken.text) == ("fail", True)
-    assert judge_products(Products(7.8e14, 1.0, True), "cuda:0", "NVIDIA H200").status == "ok"
-    slow = judge_products(Products(3e14, 1.0, True), "cuda:0", "NVIDIA H200")
+    assert judge_products(StressProducts(7.8e14, 1.0, True), "cuda:0", "NVIDIA H200").status == "ok"
+    slow = judge_products(StressProducts(3e14, 1.0, True), "cuda:0", "NVIDIA H200")
     assert (slow.status, "38% of what is expected" in slow.text) == ("warn", True)
-    assert "fell to 50%" in judge_products(Products(3e10, 0.5, True), "cpu", "CPU, 2 threads").text
+    assert "fell to 50%" in judge_products(StressProducts(3e10, 0.5, True), "cpu", "CPU, 2 threads").text
     assert judge_memory((1 << 30, 0), "cuda:0").status == "ok"
     assert judge_memory((1 << 30, 3), "cuda:0").status == "fail"
     assert judge_clocks("0, 1980, 1980, 45, 120.5, 700.0").status == "ok"
@@ -278,10 +278,10 @@ def test_one_real_step(real: Path) -> None:
 
 
 def test_a_step_is_judged() -> None:
-    fine = Outcome(1.0, 10 << 30, 6.3, "cuda:0")
+    fine = DryRunOutcome(1.0, 10 << 30, 6.3, "cuda:0")
     assert judge_step(fine, "pretrain", 10 << 30, 512).status == "ok"
     assert judge_step(fine, "pretrain", 20 << 30, 512).status == "warn"
-    assert judge_step(Outcome(1.0, 1, float("nan"), "cpu"), "pretrain", 1, 512).status == "warn"
-    assert judge_step(Outcome(1.0, 1, 60.0, "cpu"), "pretrain", 1, 512).status == "warn"
-    killed = judge_step(Outcome(error="the process was killed by signal 9 (out of memory?)"), "pretrain", 1, 512)
+    assert judge_step(DryRunOutcome(1.0, 1, float("nan"), "cpu"), "pretrain", 1, 512).status == "warn"
+    assert judge_step(DryRunOutcome(1.0, 1, 60.0, "cpu"), "pretrain", 1, 512).status == "warn"
+    killed = judge_step(DryRunOutcome(error="the process was killed by signal 9 (out of memory?)"), "pretrain", 1, 512)
     assert (killed.status, "signal 9" in killed.text) == ("fail", True)

@@ -17,7 +17,7 @@ from ingot.model.mixers.mixer import Site
 from ingot.model.transformer import Transformer
 from ingot.planner.cost import pass_tokens
 from ingot.planner.hardware import GIB, GPUS
-from ingot.planner.memory import Memory, memory, rows_per_pass
+from ingot.planner.memory import DeviceMemory, memory, rows_per_pass
 from ingot.planner.shape import shape_of
 from ingot.post.distill.config import DistillConfig
 from ingot.post.prefer_config import PreferConfig
@@ -192,7 +192,7 @@ def test_what_is_kept_orders_the_memory() -> None:
         for keep in ({"keep": "all"}, {"keep": "products"}, {"keep": "budget", "budget": 0.5}, {"keep": "blocks"})
     ]
     assert totals == sorted(totals, reverse=True)
-    assert Memory(1, 2, 3, 4, 5, 6, 7).total == 28
+    assert DeviceMemory(1, 2, 3, 4, 5, 6, 7).total == 28
 
 
 def test_what_float8_saves_by_hand() -> None:

@@ -12,8 +12,9 @@ import pytest
 from ingot.post.algorithm import RL
 from ingot.post.algorithms.dapo import Dapo
 from ingot.post.rl.checks.ratio_one import describe_ratio
-from ingot.post.rl.config import DynamicSamplingConfig, RlConfig
+from ingot.post.rl.config import RlConfig
 from ingot.post.rl.objective import PolicyOptimization
+from ingot.post.rl.sampling_config import DynamicSamplingConfig
 from ingot.post.rl.stage import Rl
 from ingot.recipe.problems import Problems
 from ingot.recipe.tree import to_node

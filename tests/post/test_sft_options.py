@@ -17,7 +17,7 @@ from pydantic import ValidationError
 from trl import SFTConfig, SFTTrainer
 
 from ingot.optim.config import ScheduleConfig
-from ingot.post.data.conversations.conversation_file import Dropped, Reading, Rendered, render_row
+from ingot.post.data.conversations.conversation_file import Dropped, Rendered, RowReading, render_row
 from ingot.post.data.conversations.conversation_store import ConversationStore, StoreSource, write_store
 from ingot.post.data.conversations.mixed_pool import MixedPool, weights_of_shares
 from ingot.post.data.conversations.sft_source import ConversationSource
@@ -42,7 +42,7 @@ WITHOUT_TRACES = (
 
 
 def rendered(row: dict[str, Any], chat: ChatFormat, **options: Any) -> TokenSequence:
-    (made,) = render_row("row", {"thinking": False, **row}, chat, Reading(**options))
+    (made,) = render_row("row", {"thinking": False, **row}, chat, RowReading(**options))
     assert isinstance(made, Rendered)
     (sequence,) = made.sequences
     return sequence
@@ -122,13 +122,13 @@ def test_rows_that_are_too_long(chat: ChatFormat) -> None:
         DataError, match=f"row: the conversation has {len(whole.tokens)} tokens, a row of this stage takes"
     ):
         rendered(row, chat, longest=longest)
-    (left,) = render_row("row", row, chat, Reading(longest=longest, too_long="leave_out"))
+    (left,) = render_row("row", row, chat, RowReading(longest=longest, too_long="leave_out"))
     assert isinstance(left, Dropped)
-    (cut,) = render_row("row", row, chat, Reading(longest=longest, too_long="cut"))
+    (cut,) = render_row("row", row, chat, RowReading(longest=longest, too_long="cut"))
     assert isinstance(cut, Rendered)
     assert (cut.cut, cut.sequences[0].tokens) == (1, whole.tokens[:longest])
     prompt = whole.streams["weight"].index(1.0)  # of what is left nothing would be learnt
-    (gone,) = render_row("row", row, chat, Reading(longest=prompt, too_long="cut"))
+    (gone,) = render_row("row", row, chat, RowReading(longest=prompt, too_long="cut"))
     assert isinstance(gone, Dropped)
 
 
@@ -138,7 +138,7 @@ def test_a_store_holds_what_is_rendered(chat: ChatFormat, tmp_path: Path, worker
     numbers = range(700 if workers == 2 else 300)
     rows = [{"prompt": f"{number} + 1?", "completion": f"{number + 1}", "thinking": False} for number in numbers]
     rows[7] = {"prompt": 3}
-    reading = Reading(bad_rows="leave_out")
+    reading = RowReading(bad_rows="leave_out")
     placed = [(f"file:{number}", row, None) for number, row in enumerate(rows)]
     source = StoreSource("file", lambda: placed, reading)
     generated = {"tasks": [TokenSequence([5, 6, 7], {"weight": [0.0, 1.0, 0.0]})]}

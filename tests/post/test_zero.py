@@ -103,7 +103,12 @@ def episodes_of(model: Transformer, tasks: dict[str, Any], **limits: Any) -> lis
     asked = mix.generate(3, 24, "train")
     engine = Engine(model, slots=24, length=48)
     return rollout(
-        asked, engine, ChatFormat(model.tokenizer), mix.kinds, drawing=Drawing(seed=5), limits=Limits(6, 48, **limits)
+        asked,
+        engine,
+        ChatFormat(model.tokenizer),
+        mix.kinds,
+        drawing=Drawing(seed=5),
+        limits=Limits(6, 48, **limits),
     )
 
 

@@ -6,7 +6,7 @@ from collections import Counter
 from pathlib import Path
 
 from ingot.report.read import read_run
-from ingot.report.records import Generation, ReadProblem, RemovedDocument, StageRecord
+from ingot.report.records import GenerationRow, ReadProblem, RemovedDocument, StageRecord
 from ingot.report.select import (
     PROBLEMS_PER_RULE,
     REMOVED_PER_STEP,
@@ -69,7 +69,7 @@ def test_tasks_do_not_depend_on_whether_answers_were_right() -> None:
 
     def evaluations(correct: bool) -> list[tuple[str, StageRecord]]:
         rows = [
-            Generation(task_id=f"{kind}-{index}", kind=kind, completion="x", correct=correct)
+            GenerationRow(task_id=f"{kind}-{index}", kind=kind, completion="x", correct=correct)
             for index in range(60)
             for kind in "ab"
         ]
@@ -84,7 +84,7 @@ def test_tasks_do_not_depend_on_whether_answers_were_right() -> None:
 
 def test_tasks_that_all_checkpoints_answered_come_first() -> None:
     def record(ids: list[str]) -> StageRecord:
-        return StageRecord("eval", "eval", "done", generations=[Generation(task_id=id, correct=None) for id in ids])
+        return StageRecord("eval", "eval", "done", generations=[GenerationRow(task_id=id, correct=None) for id in ids])
 
     chosen = generations_by_task([("base", record(["only", "both"])), ("sft", record(["both"]))])
     assert [task["id"] for task in chosen["tasks"]] == ["both", "only"]

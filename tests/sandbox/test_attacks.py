@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from ingot.envs.verifiers.code.tests import Asserts, Call, Calls
+from ingot.envs.verifiers.code.tests import Asserts, Calls, FunctionCall
 from ingot.envs.verifiers.code.verify import Reward, verify
 from ingot.sandbox import memory
 from ingot.sandbox.notebook import Notebook
@@ -101,7 +101,7 @@ def test_page_tables_count_where_addresses_are_many(pool: Pool) -> None:
 
 
 ASSERTS = Asserts("assert f(3) == 9\nassert f(-4) == 16\nassert all(map(f, [1, 2]))\nassert isinstance(f(5), int)")
-CALLS = Calls("f", [Call([3], 9), Call([-4], 16)])
+CALLS = Calls("f", [FunctionCall([3], 9), FunctionCall([-4], 16)])
 KINDS: tuple[tuple[Asserts | Calls, Reward], ...] = ((ASSERTS, "all"), (CALLS, "share"))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ingot.envs.verifiers.code.programs import LANGUAGES
-from ingot.envs.verifiers.code.tests import Asserts, Call, Calls, InputOutput
+from ingot.envs.verifiers.code.tests import Asserts, Calls, FunctionCall, InputOutput
 from ingot.envs.verifiers.code.verify import verify
 from ingot.sandbox.pool import Pool
 from ingot.sandbox.program import Limits, Program
@@ -14,7 +14,7 @@ from tests.slow import slow
 
 LIMITS = Limits(5.0, memory=3 * 10**8, processes=30)
 TESTS: dict[str, Calls | InputOutput | Asserts] = {
-    "calls": Calls("f", [Call([3], 9)]),
+    "calls": Calls("f", [FunctionCall([3], 9)]),
     "asserts": Asserts("assert f(3) == 9"),
     "inputs": InputOutput([("3\n", "9")]),
 }

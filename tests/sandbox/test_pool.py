@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 
-from ingot.envs.verifiers.code.tests import Asserts, Call, Calls, InputOutput
+from ingot.envs.verifiers.code.tests import Asserts, Calls, FunctionCall, InputOutput
 from ingot.envs.verifiers.code.verify import verify
 from ingot.envs.verifiers.errors import VerifierError
 from ingot.sandbox import memory
@@ -165,7 +165,7 @@ def test_a_machine_without_a_free_process_is_an_error_of_the_sandbox(
     with monkeypatch.context() as patched:
         patched.setattr(subprocess, "Popen", refuse)
         patched.setattr(tempfile, "tempdir", str(tmp_path))
-        for tests in (Calls("f", [Call([], 1)]), Asserts("assert f() == 1"), InputOutput([("", "")])):
+        for tests in (Calls("f", [FunctionCall([], 1)]), Asserts("assert f() == 1"), InputOutput([("", "")])):
             with pytest.raises(VerifierError, match=r"the sandbox does not start: .*Resource temporarily unavailable"):
                 verify("def f(): return 1", tests, pool, LIMITS)
     assert len(list(Path("/proc/self/fd").iterdir())) == before and not list(tmp_path.iterdir())

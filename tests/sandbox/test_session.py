@@ -13,7 +13,7 @@ from ingot.sandbox import memory, session
 from ingot.sandbox.notebook import Notebook
 from ingot.sandbox.program import Limits
 from ingot.sandbox.run import isolation
-from ingot.sandbox.session import Answer, SessionEnded
+from ingot.sandbox.session import SessionEnded, SessionOutput
 from ingot.sandbox.shell import Shell
 from ingot.workspace.errors import IngotError
 
@@ -28,13 +28,15 @@ def isolated() -> None:
 
 def test_a_shell_keeps_folder_variables_functions_and_files() -> None:
     with Shell(LIMITS) as shell:
-        assert shell.run("cd /tmp && export A=x b='y z'; greet() { echo hello $1; }") == Answer("", 0)
-        assert shell.run("pwd; echo $A $b; greet you; echo wrong >&2; echo text > file; false") == Answer(
+        assert shell.run("cd /tmp && export A=x b='y z'; greet() { echo hello $1; }") == SessionOutput("", 0)
+        assert shell.run("pwd; echo $A $b; greet you; echo wrong >&2; echo text > file; false") == SessionOutput(
             "/tmp\nx y z\nhello you\nwrong\n", 1
         )
-        assert shell.run("cat file; cat; echo '!x' \"it's\" `echo $A`") == Answer("text\n!x it's x\n", 0)
+        assert shell.run("cat file; cat; echo '!x' \"it's\" `echo $A`") == SessionOutput("text\n!x it's x\n", 0)
         assert shell.run("for (( i=0").status == 2
-        assert shell.run("cat <<END\nline $A\nEND\nexit_status() { return 42; }; exit_status") == Answer("line x\n", 42)
+        assert shell.run("cat <<END\nline $A\nEND\nexit_status() { return 42; }; exit_status") == SessionOutput(
+            "line x\n", 42
+        )
 
 
 def test_a_shell_does_what_bash_does() -> None:
@@ -55,10 +57,10 @@ def test_a_shell_does_what_bash_does() -> None:
 
 def test_a_notebook_keeps_names_and_prints_the_last_value() -> None:
     with Notebook(LIMITS) as notebook:
-        assert notebook.run("import math\nx = 3\ndef f(y): return x * y") == Answer("", 0)
-        assert notebook.run("print('printed'); f(2)") == Answer("printed\n6\n", 0)
-        assert notebook.run("x = 4; None") == Answer("", 0)
-        assert notebook.run("f(2)\n") == Answer("8\n", 0)
+        assert notebook.run("import math\nx = 3\ndef f(y): return x * y") == SessionOutput("", 0)
+        assert notebook.run("print('printed'); f(2)") == SessionOutput("printed\n6\n", 0)
+        assert notebook.run("x = 4; None") == SessionOutput("", 0)
+        assert notebook.run("f(2)\n") == SessionOutput("8\n", 0)
         failed = notebook.run("print('before')\nf('a', 1)")
         assert failed.status == 1 and failed.output.startswith(
             'before\nTraceback (most recent call last):\n  File "<code>"'
@@ -84,7 +86,7 @@ def test_a_call_over_its_deadline_is_interrupted(kind: type[Shell] | type[Notebo
     with kind(LIMITS) as opened:
         answer = opened.run(slow, 0.5)
         assert answer.stopped == "time" and answer.output.startswith("begun\n") and answer.status != 0
-        assert opened.run(next_call) == Answer("again\n", 0)
+        assert opened.run(next_call) == SessionOutput("again\n", 0)
 
 
 @pytest.mark.parametrize(
@@ -110,7 +112,7 @@ def test_too_much_output() -> None:
     with Shell(LIMITS) as shell:
         answer = shell.run("yes")
         assert answer.stopped == "output" and len(answer.output) == LIMITS.output
-        assert shell.run("echo fine") == Answer("fine\n", 0)
+        assert shell.run("echo fine") == SessionOutput("fine\n", 0)
 
 
 @pytest.mark.parametrize(
@@ -174,7 +176,7 @@ def test_a_fifo_that_nobody_writes_meets_the_deadline() -> None:
         shell.run("mkfifo pipe")
         with pytest.raises(IngotError):
             shell.read("pipe")
-        assert shell.run("echo fine") == Answer("fine\n", 0)
+        assert shell.run("echo fine") == SessionOutput("fine\n", 0)
 
 
 def test_closing_leaves_nothing() -> None:

@@ -11,7 +11,7 @@ from ingot.data.synthesize.sample import Passage, Request
 from ingot.data.synthesize.tasks.problems import ProblemsTask, run_program
 from ingot.envs.tools.python import python_tool
 from ingot.envs.tools.tool import call_tool
-from ingot.envs.verifiers.code.tests import Asserts, Call, Calls
+from ingot.envs.verifiers.code.tests import Asserts, Calls, FunctionCall
 from ingot.envs.verifiers.code.verify import verify
 from ingot.sandbox import run as module
 from ingot.sandbox.levels import Level
@@ -33,7 +33,7 @@ def nothing_isolates(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 def in_pool(limits: Limits) -> str:
     with Pool(2) as pool:
-        assert verify("def f(): return 1", Calls("f", [Call([], 1)]), pool, limits).reward == 1.0
+        assert verify("def f(): return 1", Calls("f", [FunctionCall([], 1)]), pool, limits).reward == 1.0
         assert verify("def f(): return 1", Asserts("assert f() == 1"), pool, limits).reward == 1.0
         return pool.run(Program(source="print(6 * 7)"), limits).stdout.decode()
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from trl.experimental.gold.gold_trainer import ULDLoss
 
-from ingot.tokens.alignment import Group, align
+from ingot.tokens.alignment import TokenGroup, align
 
 Widths = st.lists(st.integers(1, 6), min_size=1, max_size=30)
 
@@ -65,7 +65,11 @@ def test_what_only_one_side_goes_on_with_is_in_no_group(one: list[int], two: lis
 
 def test_tokens_without_bytes_belong_to_what_they_begin() -> None:
     """A tag of three tokens is said when its last one is; an id without text cannot make a group by itself."""
-    assert align([2, 9, 10], [2, 2, 2, 9, 10]) == [Group(0, 1, 0, 1), Group(1, 2, 1, 4), Group(2, 3, 4, 5)]
-    assert align([0, 2, 2, 3], [2, 3]) == [Group(0, 2, 0, 1), Group(2, 4, 1, 2)]
-    assert align([2, 2, 3], [2, 2, 3]) == [Group(0, 1, 0, 1), Group(1, 3, 1, 3)]
+    assert align([2, 9, 10], [2, 2, 2, 9, 10]) == [
+        TokenGroup(0, 1, 0, 1),
+        TokenGroup(1, 2, 1, 4),
+        TokenGroup(2, 3, 4, 5),
+    ]
+    assert align([0, 2, 2, 3], [2, 3]) == [TokenGroup(0, 2, 0, 1), TokenGroup(2, 4, 1, 2)]
+    assert align([2, 2, 3], [2, 2, 3]) == [TokenGroup(0, 1, 0, 1), TokenGroup(1, 3, 1, 3)]
     assert align([], [1]) == align([1], []) == []

@@ -16,7 +16,7 @@ from ingot.tokens.loader import MixtureLoader
 from ingot.tokens.pack_index import PackIndex
 from ingot.tokens.packed import PackedRows
 from ingot.tokens.phases import ConstantBatch
-from ingot.tokens.shards import Shards, Source
+from ingot.tokens.shards import MappedSource, Shards
 from ingot.workspace.errors import ArtifactError
 from ingot.workspace.files import write_json
 from tests.tokens.sources import Phase, write_lengths
@@ -37,7 +37,7 @@ def shards(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def source(shards: Path) -> Source:
+def source(shards: Path) -> MappedSource:
     return Shards(shards).source("all")
 
 
@@ -47,7 +47,7 @@ def packings(monkeypatch: pytest.MonkeyPatch) -> Counter[int]:
     made: Counter[int] = Counter()
     pack = PackedRows._pack
 
-    def counted(self: PackedRows, number: int) -> packed.Group:
+    def counted(self: PackedRows, number: int) -> packed.PackedGroup:
         made[number] += 1
         return pack(self, number)
 
@@ -62,7 +62,9 @@ def rows_of(rows: PackedRows, count: int = 500) -> list[tuple[list[int], list[in
 
 
 @both
-def test_opening_again_packs_nothing(method: Method, source: Source, packings: Counter[int], tmp_path: Path) -> None:
+def test_opening_again_packs_nothing(
+    method: Method, source: MappedSource, packings: Counter[int], tmp_path: Path
+) -> None:
     """The rows, in order, are those of rows that keep nothing; a group is packed when one of its rows is asked for."""
     plain = PackedRows(source, LENGTH, "1/all", method)
     expected = rows_of(plain)
@@ -88,7 +90,7 @@ CHANGES: list[dict[str, Any]] = [
 
 @pytest.mark.parametrize("change", CHANGES)
 def test_what_the_numbers_follow_from(
-    change: dict[str, Any], source: Source, packings: Counter[int], tmp_path: Path
+    change: dict[str, Any], source: MappedSource, packings: Counter[int], tmp_path: Path
 ) -> None:
     options: dict[str, Any] = {"length": LENGTH, "key": "1/all", "packing": "best_fit", "minimum": 0}
     PackedRows(source, **options, index=PackIndex(tmp_path))
@@ -100,7 +102,7 @@ def test_what_the_numbers_follow_from(
 
 
 def test_other_documents_or_another_version_are_counted_anew(
-    source: Source, packings: Counter[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    source: MappedSource, packings: Counter[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     index = PackIndex(tmp_path / "packing")
     PackedRows(source, LENGTH, "1/all", "best_fit", index=index)
@@ -131,7 +133,9 @@ DAMAGES: dict[str, Callable[[Path], object]] = {
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_a_damaged_file_is_made_again(damage: str, source: Source, packings: Counter[int], tmp_path: Path) -> None:
+def test_a_damaged_file_is_made_again(
+    damage: str, source: MappedSource, packings: Counter[int], tmp_path: Path
+) -> None:
     PackedRows(source, LENGTH, "1/all", "best_fit", index=PackIndex(tmp_path))
     (path,) = tmp_path.iterdir()
     whole = path.read_bytes()
@@ -141,7 +145,9 @@ def test_a_damaged_file_is_made_again(damage: str, source: Source, packings: Cou
     assert packings.total() == GROUPS and path.read_bytes() == whole
 
 
-def test_numbers_that_are_not_those_of_the_packing_are_found(source: Source, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_numbers_that_are_not_those_of_the_packing_are_found(
+    source: MappedSource, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """As when the packing changed and nobody raised its version."""
     rows = PackedRows(source, LENGTH, "1/all", "best_fit")
     monkeypatch.setattr(rows, "_method", packed.METHODS["greedy"])

@@ -13,7 +13,7 @@ import pytest
 from ingot.tokens import packed
 from ingot.tokens.packed import PackedRows
 from ingot.tokens.rows import Row, make_rows
-from ingot.tokens.shards import Shards, Source
+from ingot.tokens.shards import MappedSource, Shards
 from ingot.workspace.errors import DataError
 from tests.tokens.sources import write_lengths
 
@@ -23,7 +23,7 @@ both = pytest.mark.parametrize("method", ["best_fit", "greedy"])
 
 
 @pytest.fixture(scope="module")
-def source(tmp_path_factory: pytest.TempPathFactory) -> Source:
+def source(tmp_path_factory: pytest.TempPathFactory) -> MappedSource:
     """700 documents of 1 to 150 tokens, most of them short."""
     lengths = np.minimum(1 + np.random.default_rng(1).exponential(15, 700).astype(np.int64), 150)
     return Shards(write_lengths(tmp_path_factory.mktemp("packed") / "shards", {"all": lengths})).source("all")
@@ -42,14 +42,14 @@ def pieces(rows: list[Row]) -> list[tuple[int, int]]:
     return [piece for row in rows for piece in zip(row.starts.tolist(), row.sizes.tolist(), strict=True)]
 
 
-def documents(source: Source) -> list[tuple[int, int]]:
+def documents(source: MappedSource) -> list[tuple[int, int]]:
     """First token and end of every document."""
     return list(pairwise([*source.starts.tolist(), len(source)]))
 
 
 @both
 @pytest.mark.parametrize("number", [0, 1, 5])
-def test_an_epoch_holds_every_document_once_and_whole(source: Source, method: Method, number: int) -> None:
+def test_an_epoch_holds_every_document_once_and_whole(source: MappedSource, method: Method, number: int) -> None:
     rows = epoch(PackedRows(source, LENGTH, "key", method), number)
     expected = Counter(
         (place, min(LENGTH, end - 1 - place))
@@ -61,7 +61,7 @@ def test_an_epoch_holds_every_document_once_and_whole(source: Source, method: Me
 
 
 @both
-def test_the_batch_holds_the_documents_tokens(source: Source, method: Method) -> None:
+def test_the_batch_holds_the_documents_tokens(source: MappedSource, method: Method) -> None:
     """Every piece read back from the tensors by walking: tokens, targets, positions, weights, padding."""
     packed_rows = PackedRows(source, LENGTH, "key", method)
     rows = epoch(packed_rows, 0)
@@ -90,7 +90,7 @@ def test_the_batch_holds_the_documents_tokens(source: Source, method: Method) ->
     )
 
 
-def test_pieces_that_span_their_own_length_by_chance(source: Source) -> None:
+def test_pieces_that_span_their_own_length_by_chance(source: MappedSource) -> None:
     """The last piece ends 30 places after the first begins, and the three have 30 places: still not one stretch."""
     starts, sizes = np.asarray([0, 500, 20]), np.asarray([10, 10, 10])
     batch = make_rows([Row(source, starts, sizes, np.zeros(3, dtype=np.bool_))], 30)
@@ -100,7 +100,7 @@ def test_pieces_that_span_their_own_length_by_chance(source: Source) -> None:
 
 
 @both
-def test_a_row_is_a_function_of_its_number(source: Source, method: Method) -> None:
+def test_a_row_is_a_function_of_its_number(source: MappedSource, method: Method) -> None:
     straight = PackedRows(source, LENGTH, "key", method)
     wanted = [pieces([straight.row(index)]) for index in range(2 * straight.per_epoch)]
     again = PackedRows(source, LENGTH, "key", method)
@@ -110,7 +110,7 @@ def test_a_row_is_a_function_of_its_number(source: Source, method: Method) -> No
     assert [pieces([other.row(index)]) for index in range(20)] != wanted[:20]
 
 
-def test_epochs_have_different_orders(source: Source) -> None:
+def test_epochs_have_different_orders(source: MappedSource) -> None:
     rows = PackedRows(source, LENGTH, "key", "best_fit")
     first, second = (epoch(rows, number) for number in (0, 1))
     keys = [[int(row.starts[0]) for row in one] for one in (first, second)]
@@ -120,7 +120,7 @@ def test_epochs_have_different_orders(source: Source) -> None:
     assert matches <= 6, "fixed points of a random permutation: Poisson with mean 1"
 
 
-def test_rows_in_a_row_are_from_all_over_the_source(source: Source) -> None:
+def test_rows_in_a_row_are_from_all_over_the_source(source: MappedSource) -> None:
     """The mean place of a row's documents says nothing about the next row's: correlation 0 within 4 / sqrt(n)."""
     rows = epoch(PackedRows(source, LENGTH, "key", "best_fit"), 0)
     means = np.asarray([row.starts.mean() for row in rows])
@@ -134,7 +134,7 @@ def test_rows_in_a_row_are_from_all_over_the_source(source: Source) -> None:
 
 @both
 @pytest.mark.parametrize("minimum", [2, 30, 100])
-def test_a_view_holds_the_long_documents_only(source: Source, method: Method, minimum: int) -> None:
+def test_a_view_holds_the_long_documents_only(source: MappedSource, method: Method, minimum: int) -> None:
     rows = epoch(PackedRows(source, LENGTH, "key", method, minimum), 0)
     covered = sorted(start for start, _ in pieces(rows))
     expected = sorted(
@@ -143,7 +143,7 @@ def test_a_view_holds_the_long_documents_only(source: Source, method: Method, mi
     assert covered == expected
 
 
-def test_a_view_of_nothing_is_named(source: Source) -> None:
+def test_a_view_of_nothing_is_named(source: MappedSource) -> None:
     with pytest.raises(DataError, match="all: no document has 151 tokens"):
         PackedRows(source, LENGTH, "key", "best_fit", 151)
 
@@ -154,7 +154,7 @@ def test_documents_of_one_token_alone_are_named(tmp_path: Path) -> None:
         PackedRows(source, LENGTH, "key", "greedy")
 
 
-def test_books_make_smaller_groups(source: Source, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_books_make_smaller_groups(source: MappedSource, monkeypatch: pytest.MonkeyPatch) -> None:
     """A group is bounded in pieces too; what the groups are changes the packing and nothing else."""
     monkeypatch.setattr(packed, "GROUP_SEGMENTS", 3)
     rows = PackedRows(source, LENGTH, "key", "best_fit")
@@ -163,7 +163,7 @@ def test_books_make_smaller_groups(source: Source, monkeypatch: pytest.MonkeyPat
     assert rows.padding > 0.05, "six documents do not fill rows well"
 
 
-class Enormous(Source):
+class Enormous(MappedSource):
     """A source of which only the lengths of its documents are there."""
 
     def __init__(self, lengths: list[int]) -> None:

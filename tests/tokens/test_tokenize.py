@@ -10,7 +10,7 @@ import pytest
 
 from ingot.tokens import tokenize as module
 from ingot.tokens.config import TokenizeConfig
-from ingot.tokens.shards import Shards, Source
+from ingot.tokens.shards import MappedSource, Shards
 from ingot.tokens.tokenize import run as run_stage
 from ingot.tokens.tokenizer import Tokenizer
 from ingot.workspace.errors import ArtifactError, DataError, Interrupted
@@ -32,7 +32,7 @@ def inputs(documents: Path, tokenizer: Tokenizer, tmp_path: Path) -> dict[str, P
     return {"documents": documents, "tokenizer": tmp_path / "tokenizer"}
 
 
-def texts(source: Source, tokenizer: Tokenizer) -> list[str]:
+def texts(source: MappedSource, tokenizer: Tokenizer) -> list[str]:
     """The documents of a source, decoded; each must end with the end-of-text token and hold it nowhere else."""
     found = []
     for start, end in zip(source.starts, [*source.starts[1:], len(source)], strict=True):

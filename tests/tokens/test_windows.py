@@ -8,13 +8,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ingot.tokens.shards import Shards, Source
+from ingot.tokens.shards import MappedSource, Shards
 from ingot.tokens.windows import WindowRows, window, window_count
 from ingot.workspace.errors import DataError
 from tests.tokens.sources import write_lengths
 
 
-def sources(folder: Path) -> list[Source]:
+def sources(folder: Path) -> list[MappedSource]:
     """Streams of 2 to 25 tokens, in one document and in many."""
     generator = np.random.default_rng(3)
     lengths = {f"one-{size}": [size] for size in range(2, 12)}

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import torch
 
-from ingot.train.loop import Pending, Trainer
+from ingot.train.loop import PendingStep, Trainer
 from ingot.train.reading import Reading
 from tests.train import one_gpu
 from tests.train.one_gpu import DENSE, MOE, Rows, build, make_trainer
@@ -46,7 +46,7 @@ class Watched(Trainer):
 
     watched = 0
 
-    def _step(self, step: int) -> Pending:
+    def _step(self, step: int) -> PendingStep:
         if step < FREE:
             return super()._step(step)
         torch.cuda.synchronize()  # what earlier steps left to do is not this one's
@@ -90,11 +90,11 @@ def test_a_step_is_read_while_the_next_one_is_queued(tmp_path: Path) -> None:
     calls: list[str] = []
 
     class Noted(Trainer):
-        def _step(self, step: int) -> Pending:
+        def _step(self, step: int) -> PendingStep:
             calls.append(f"step {step}")
             return super()._step(step)
 
-        def _settle(self, pending: Pending) -> dict[str, Any]:
+        def _settle(self, pending: PendingStep) -> dict[str, Any]:
             calls.append(f"read {pending.step}")
             return super()._settle(pending)
 

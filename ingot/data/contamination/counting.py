@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ingot.data.engine.shard import Shard
-from ingot.data.engine.store import Done
+from ingot.data.engine.store import FinishedTask
 from ingot.data.text.texts import Texts
 from ingot.workspace.config import content_hash
 
@@ -46,14 +46,14 @@ class ShardItem:
 
 
 @dataclass(frozen=True)
-class Counts:
+class NgramCounts:
     """How many documents hold each n-gram of the evals, and how many documents there are."""
 
     documents: int
     frequencies: NDArray[np.int64]
 
 
-def shard_items(shards: Sequence[Shard], meaning: str, counted: Sequence[Done] = ()) -> list[ShardItem]:
+def shard_items(shards: Sequence[Shard], meaning: str, counted: Sequence[FinishedTask] = ()) -> list[ShardItem]:
     """An item for each shard, keyed by its content, the eval files (`meaning`) and the counts."""
     counts = tuple(done.file(COUNTS) for done in counted)
     base = [meaning, [done.key for done in counted]]
@@ -67,7 +67,7 @@ def save_counts(folder: Path, documents: NDArray[np.int64], ids: NDArray[np.int6
     np.savez(folder / COUNTS, ids=found, frequencies=frequencies, documents=np.int64(total))
 
 
-def load_counts(paths: Sequence[Path], ngrams: Sized) -> Counts:
+def load_counts(paths: Sequence[Path], ngrams: Sized) -> NgramCounts:
     """The counts of all shards together."""
     frequencies = np.zeros(len(ngrams), np.int64)
     documents = 0
@@ -75,9 +75,9 @@ def load_counts(paths: Sequence[Path], ngrams: Sized) -> Counts:
         with np.load(path) as part:
             frequencies[part["ids"]] += part["frequencies"]
             documents += int(part["documents"])
-    return Counts(documents, frequencies)
+    return NgramCounts(documents, frequencies)
 
 
-def corpus_weights(evals: int, eval_frequencies: NDArray[np.int64], counts: Counts) -> NDArray[np.float64]:
+def corpus_weights(evals: int, eval_frequencies: NDArray[np.int64], counts: NgramCounts) -> NDArray[np.float64]:
     """The weight of each n-gram among evals and documents together."""
     return np.log((evals + counts.documents) / (eval_frequencies + counts.frequencies))

@@ -38,7 +38,7 @@ Span = tuple[int, int]
 
 
 @dataclass(frozen=True)
-class Found:
+class DocumentMatches:
     """What was found in one document; `matches` has mappings with set, eval, score, best first."""
 
     row: int
@@ -48,7 +48,7 @@ class Found:
     matches: list[dict[str, Any]] = field(default_factory=list)
 
 
-def columns(rows: int, found: list[Found], parts: tuple[str, ...] = ()) -> dict[str, pyarrow.Array]:
+def columns(rows: int, found: list[DocumentMatches], parts: tuple[str, ...] = ()) -> dict[str, pyarrow.Array]:
     """The columns of a table of `rows` documents, of which some hold something. `parts`: further numbers of a match."""
     number, text = pyarrow.float64(), pyarrow.string()
     span = pyarrow.struct([("start", pyarrow.int64()), ("end", pyarrow.int64())])

@@ -18,7 +18,7 @@ import pyarrow
 from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
-from ingot.data.contamination.counting import MATCHES, Counts, ShardItem, load_counts, save_counts, shard_items
+from ingot.data.contamination.counting import MATCHES, NgramCounts, ShardItem, load_counts, save_counts, shard_items
 from ingot.data.contamination.evals import EvalFiles, EvalIndex, file_fingerprints
 from ingot.data.contamination.matches import COLUMNS, flat_matches
 from ingot.data.contamination.report import eval_report, lines
@@ -62,7 +62,7 @@ class ContaminationStep(Step):
         """The n-grams of evals in these texts: of each hit the text and the number of the n-gram."""
 
     @abstractmethod
-    def match(self, texts: Texts, counts: Counts | None = None) -> dict[str, pyarrow.Array]:
+    def match(self, texts: Texts, counts: NgramCounts | None = None) -> dict[str, pyarrow.Array]:
         """The columns of these texts; `counts`: how common the n-grams are in the documents, if that was counted."""
 
     @abstractmethod

@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ingot.data.engine.shard import Shard, shard_and_row
-from ingot.data.engine.store import Done
+from ingot.data.engine.store import FinishedTask
 from ingot.workspace.config import content_hash
 from ingot.workspace.errors import ArtifactError
 
@@ -109,7 +109,9 @@ class ShardPartition:
         return self.shard.bytes
 
 
-def partitions(done: Sequence[Done], count: int, shards: Sequence[Shard], also: Sequence[Path] = ()) -> list[Partition]:
+def partitions(
+    done: Sequence[FinishedTask], count: int, shards: Sequence[Shard], also: Sequence[Path] = ()
+) -> list[Partition]:
     """The partitions of what the tasks wrote; `also` goes with each."""
     files = tuple(task.file(RECORDS) for task in done)
     numbers = tuple(shard.number for shard in shards)
@@ -121,7 +123,7 @@ def partitions(done: Sequence[Done], count: int, shards: Sequence[Shard], also: 
 
 
 def shard_partitions(
-    done: Sequence[Done], shards: Sequence[Shard], also: Sequence[Path] | None = None
+    done: Sequence[FinishedTask], shards: Sequence[Shard], also: Sequence[Path] | None = None
 ) -> list[ShardPartition]:
     """Each shard with what the tasks sent back to it; `also` has one more file for each shard."""
     found = partitions(done, len(shards), shards)

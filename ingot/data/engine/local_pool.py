@@ -22,12 +22,12 @@ from contextlib import contextmanager, suppress
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import SpawnProcess
 
-from ingot.data.engine.pool import Answer, Call, Pool, answer
+from ingot.data.engine.pool import CallResult, PoolCall, WorkPool, answer
 
 END_SECONDS = 5.0  # what a worker that was told to end gets before it is killed
 
 
-class Worker:
+class PoolProcess:
     """A process, the pipe to it, and the call it is busy with."""
 
     def __init__(self, prepare: Callable[[], None] | None) -> None:
@@ -39,7 +39,7 @@ class Worker:
         far_end.close()
         self.busy: int | None = None
 
-    def begin(self, call: Call) -> None:
+    def begin(self, call: PoolCall) -> None:
         """Send a call."""
         self.busy = call.number
         with suppress(BrokenPipeError):  # it died while it had nothing to do: the pipe says so when it is read
@@ -55,14 +55,14 @@ class Worker:
             self.process.join(END_SECONDS)
 
 
-class LocalPool(Pool):
+class LocalPool(WorkPool):
     """`workers` processes. Each calls `prepare` when it starts: a function at the top of a module."""
 
     def __init__(self, workers: int, prepare: Callable[[], None] | None = None) -> None:
         self.width = workers
         self.prepare = prepare
-        self.workers: list[Worker] = []
-        self.waiting: deque[Call] = deque()
+        self.workers: list[PoolProcess] = []
+        self.waiting: deque[PoolCall] = deque()
 
     @property
     def running(self) -> bool:
@@ -70,9 +70,9 @@ class LocalPool(Pool):
 
     def start(self) -> None:
         while len(self.workers) < self.width:
-            self.workers.append(Worker(self.prepare))
+            self.workers.append(PoolProcess(self.prepare))
 
-    def submit(self, call: Call) -> None:
+    def submit(self, call: PoolCall) -> None:
         self.waiting.append(call)
         self._hand_out()
 
@@ -81,10 +81,10 @@ class LocalPool(Pool):
             if self.waiting and worker.busy is None:
                 worker.begin(self.waiting.popleft())
         while self.waiting and len(self.workers) < self.width:
-            self.workers.append(Worker(self.prepare))
+            self.workers.append(PoolProcess(self.prepare))
             self.workers[-1].begin(self.waiting.popleft())
 
-    def wait(self, seconds: float) -> list[Answer]:
+    def wait(self, seconds: float) -> list[CallResult]:
         by_pipe = {worker.pipe: worker for worker in self.workers if worker.busy is not None}
         answers = []
         for pipe in wait(list(by_pipe), seconds):
@@ -93,13 +93,13 @@ class LocalPool(Pool):
         self._hand_out()
         return answers
 
-    def _receive(self, worker: Worker) -> Answer:
+    def _receive(self, worker: PoolProcess) -> CallResult:
         """The answer of a worker whose pipe has something: an answer, or its end."""
         assert worker.busy is not None
         number, worker.busy = worker.busy, None
         try:
             received = worker.pipe.recv()
-            assert isinstance(received, Answer)
+            assert isinstance(received, CallResult)
             return received
         except (EOFError, OSError):
             worker.process.join(END_SECONDS)
@@ -107,7 +107,7 @@ class LocalPool(Pool):
             worker.end()
             self.workers.remove(worker)
             reason = f"ended with exit code {code}" if code is None or code >= 0 else f"was killed by signal {-code}"
-            return Answer(number, lost=reason)
+            return CallResult(number, lost=reason)
 
     def close(self) -> None:
         for worker in self.workers:

@@ -23,7 +23,7 @@ from ingot.workspace.memory import release_memory
 
 
 @dataclass(frozen=True)
-class Call:
+class PoolCall:
     """`function(*arguments)`; the function is at the top of a module and everything can be pickled."""
 
     number: int
@@ -32,7 +32,7 @@ class Call:
 
 
 @dataclass(frozen=True)
-class Answer:
+class CallResult:
     """What became of a call: done, an error that it raised, or `lost` (why its process is gone)."""
 
     number: int
@@ -54,13 +54,13 @@ class FarError(Exception):
         return f"\n{self.args[0]}"
 
 
-def answer(call: Call) -> Answer:
+def answer(call: PoolCall) -> CallResult:
     """Carry out a call in this process. Every error is an answer, else a pool would wait for ever."""
     try:
-        return Answer(call.number, value=call.function(*call.arguments))
+        return CallResult(call.number, value=call.function(*call.arguments))
     except Exception as error:  # noqa: BLE001  - raised again where the call came from
         trace = "" if isinstance(error, IngotError) else traceback.format_exc()
-        return Answer(call.number, error=portable(error), trace=trace)
+        return CallResult(call.number, error=portable(error), trace=trace)
     finally:
         release_memory()
 
@@ -74,7 +74,7 @@ def portable(error: BaseException) -> BaseException:
     return error
 
 
-class Pool(ABC):
+class WorkPool(ABC):
     """Use as a context manager."""
 
     width: int = 1
@@ -90,18 +90,18 @@ class Pool(ABC):
         """Start the processes, if there are none; else the first calls do."""
 
     @abstractmethod
-    def submit(self, call: Call) -> None:
+    def submit(self, call: PoolCall) -> None:
         """Begin a call."""
 
     @abstractmethod
-    def wait(self, seconds: float) -> list[Answer]:
+    def wait(self, seconds: float) -> list[CallResult]:
         """Answers that have come; waits up to `seconds` for the first."""
 
     @abstractmethod
     def close(self) -> None:
         """End all calls that are under way, and the processes of the pool. It may be used again."""
 
-    def __enter__(self) -> Pool:
+    def __enter__(self) -> WorkPool:
         return self
 
     def __exit__(
@@ -110,19 +110,19 @@ class Pool(ABC):
         self.close()
 
 
-class SerialPool(Pool):
+class SerialPool(WorkPool):
     """One call after the other, in this process."""
 
     def __init__(self) -> None:
-        self.calls: deque[Call] = deque()
+        self.calls: deque[PoolCall] = deque()
 
     def start(self) -> None:
         pass
 
-    def submit(self, call: Call) -> None:
+    def submit(self, call: PoolCall) -> None:
         self.calls.append(call)
 
-    def wait(self, seconds: float) -> list[Answer]:
+    def wait(self, seconds: float) -> list[CallResult]:
         return [answer(self.calls.popleft())] if self.calls else []
 
     def close(self) -> None:

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from ingot.data.engine.pool import Answer, Call, Pool, answer
+from ingot.data.engine.pool import CallResult, PoolCall, WorkPool, answer
 from ingot.data.engine.ray_cluster import connect, describe
 
 
-class RayPool(Pool):
+class RayPool(WorkPool):
     """`workers` calls at once, or as many as the cluster has processors."""
 
     def __init__(self, workers: int | None = None, address: str | None = None) -> None:
@@ -25,21 +25,21 @@ class RayPool(Pool):
     def start(self) -> None:
         pass  # the cluster runs
 
-    def submit(self, call: Call) -> None:
+    def submit(self, call: PoolCall) -> None:
         self.numbers[self.remote.remote(call)] = call.number
 
-    def wait(self, seconds: float) -> list[Answer]:
+    def wait(self, seconds: float) -> list[CallResult]:
         ready, _ = self.ray.wait(list(self.numbers), num_returns=1, timeout=seconds)
         return [self._receive(reference) for reference in ready]
 
-    def _receive(self, reference: Any) -> Answer:
+    def _receive(self, reference: Any) -> CallResult:
         number = self.numbers.pop(reference)
         try:
             received = self.ray.get(reference)
-            assert isinstance(received, Answer)
+            assert isinstance(received, CallResult)
             return received
         except self.ray.exceptions.RayError as error:
-            return Answer(number, lost=describe(error))
+            return CallResult(number, lost=describe(error))
 
     def close(self) -> None:
         for reference in self.numbers:

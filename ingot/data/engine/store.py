@@ -36,7 +36,7 @@ class Commit:
 
 
 @dataclass(frozen=True)
-class Done:
+class FinishedTask:
     """A finished task: where its files are, and its report."""
 
     key: str
@@ -81,18 +81,18 @@ def commit(target: Path) -> Iterator[Commit]:
         shutil.rmtree(temporary, ignore_errors=True)
 
 
-def finished(target: Path, *, contents: bool = False) -> Done | None:
+def finished(target: Path, *, contents: bool = False) -> FinishedTask | None:
     """The result in `target`; None if there is none or it is damaged (then it is removed: see `damage`)."""
     try:
         record = read_json(target / REPORT)
         files = {name: (size, checksum) for name, (size, checksum) in record["files"].items()}
-        done = Done(target.name, target, record["report"], record["seconds"], files)
+        done = FinishedTask(target.name, target, record["report"], record["seconds"], files)
     except (OSError, ValueError, KeyError, TypeError):
         return None
     return None if damage(done, contents=contents) else done
 
 
-def damage(done: Done, *, contents: bool) -> str | None:
+def damage(done: FinishedTask, *, contents: bool) -> str | None:
     """What is wrong with the files of a result; None if they are as they were written."""
     for name, (size, checksum) in done.files.items():
         path = done.folder / name

@@ -22,14 +22,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from ingot.data.engine.pool import Call, Pool, SerialPool
-from ingot.data.engine.store import REPORT, Done, commit, discard, finished, sweep
+from ingot.data.engine.pool import PoolCall, SerialPool, WorkPool
+from ingot.data.engine.store import REPORT, FinishedTask, commit, discard, finished, sweep
 from ingot.workspace.config import content_hash
 from ingot.workspace.errors import ArtifactError, DataError
 from ingot.workspace.interrupt import StopSignal
 from ingot.workspace.progress import Progress
 
-__all__ = ["ATTEMPTS", "Done", "Item", "Job", "Phase", "Work"]
+__all__ = ["ATTEMPTS", "FinishedTask", "Item", "Work", "WorkPhase", "WorkerJob"]
 
 ATTEMPTS = 3
 SMALL_BYTES = 1_000_000  # work of so many bytes in all is done here, before a process would have started
@@ -52,7 +52,7 @@ Function = Callable[[Path, Any, Any], dict[str, Any]]
 
 
 @dataclass(frozen=True)
-class Phase:
+class WorkPhase:
     """A function and the items that it is run on. `options` must be JSON-like or a config."""
 
     name: str
@@ -69,7 +69,7 @@ class Phase:
 
 
 @dataclass(frozen=True)
-class Job:
+class WorkerJob:
     """Something to be done by a worker that commits its results itself: `function(*arguments)`."""
 
     function: Callable[..., None]
@@ -86,7 +86,7 @@ class Work:
         folder: Path,
         progress: Progress | None = None,
         stop: StopSignal | None = None,
-        pool: Pool | None = None,
+        pool: WorkPool | None = None,
         *,
         stall_seconds: float = 3600.0,
         check_contents: bool = False,
@@ -104,16 +104,16 @@ class Work:
 
     def run(
         self, name: str, function: Function, items: Sequence[Item], options: Any = None, *, version: int = 1
-    ) -> list[Done]:
+    ) -> list[FinishedTask]:
         """Run `function` on every item that was not done before."""
-        [done] = self.run_all([Phase(name, function, items, options, version)])
+        [done] = self.run_all([WorkPhase(name, function, items, options, version)])
         return done
 
-    def run_all(self, phases: Sequence[Phase]) -> list[list[Done]]:
+    def run_all(self, phases: Sequence[WorkPhase]) -> list[list[FinishedTask]]:
         """Run phases that do not need one another at the same time; the results of each."""
         targets = [phase.targets(self.folder) for phase in phases]
         jobs = [
-            Job(
+            WorkerJob(
                 run_task,
                 (target, phase.function, item, phase.options),
                 f"{phase.name} {item.key}",
@@ -131,7 +131,7 @@ class Work:
         if size >= SMALL_BYTES:
             self.pool.start()
 
-    def result(self, target: Path) -> Done | None:
+    def result(self, target: Path) -> FinishedTask | None:
         """The result in `target`, if it is whole. A damaged result is named and removed."""
         done = finished(target, contents=self.check_contents)
         if done is None and target.exists():
@@ -139,7 +139,7 @@ class Work:
             discard(target)
         return done
 
-    def needed(self, target: Path) -> Done:
+    def needed(self, target: Path) -> FinishedTask:
         """The result that was just computed."""
         done = finished(target)
         if done is None:
@@ -147,7 +147,7 @@ class Work:
         self.seconds += done.seconds
         return done
 
-    def execute(self, name: str, jobs: Sequence[Job]) -> None:
+    def execute(self, name: str, jobs: Sequence[WorkerJob]) -> None:
         """Do all jobs; returns when they are done. An error of one ends it all."""
         if not jobs:
             self.stop.check()
@@ -159,7 +159,7 @@ class Work:
         waiting = sorted(range(len(jobs)), key=lambda number: (jobs[number].bytes or 0, -number))  # taken from the end
         attempts = [0] * len(jobs)
         under_way: set[int] = set()
-        meter = Meter(self.progress, name, len(jobs), sum(sizes) if known else None)
+        meter = PhaseMeter(self.progress, name, len(jobs), sum(sizes) if known else None)
         last_answer = time.monotonic()
         try:
             while waiting or under_way:
@@ -168,7 +168,7 @@ class Work:
                     number = waiting.pop()
                     attempts[number] += 1
                     under_way.add(number)
-                    pool.submit(Call(number, jobs[number].function, jobs[number].arguments))
+                    pool.submit(PoolCall(number, jobs[number].function, jobs[number].arguments))
                 for answer in pool.wait(POLL_SECONDS):
                     last_answer = time.monotonic()
                     under_way.remove(answer.number)
@@ -186,7 +186,7 @@ class Work:
             pool.close()  # what is still under way belongs to a run that has ended
             raise
 
-    def _lost(self, job: Job, attempts: int, reason: str) -> None:
+    def _lost(self, job: WorkerJob, attempts: int, reason: str) -> None:
         if attempts >= ATTEMPTS:
             raise DataError(
                 f"the worker {reason}, {attempts} times; the usual cause is too little memory",
@@ -195,7 +195,7 @@ class Work:
             )
         self.progress.say(f"{job.label}: the worker {reason}; trying again ({attempts} of {ATTEMPTS})")
 
-    def _stalled(self, jobs: Iterable[Job]) -> None:
+    def _stalled(self, jobs: Iterable[WorkerJob]) -> None:
         raise DataError(
             f"no task was finished in {self.stall_seconds:g} s",
             place=", ".join(job.label for job in jobs),
@@ -209,7 +209,7 @@ def run_task(target: Path, function: Function, item: Any, options: Any) -> None:
         made.report = function(made.folder, item, options)
 
 
-class Meter:
+class PhaseMeter:
     """Progress of one phase, with its rate; the display works out the time that is left."""
 
     def __init__(self, progress: Progress, name: str, count: int, total: int | None) -> None:

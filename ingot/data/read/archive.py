@@ -18,8 +18,8 @@ from ingot.data.read.config import CodeSource
 from ingot.data.read.document import Document
 from ingot.data.read.find import printable
 from ingot.data.read.plain import code_document
-from ingot.data.read.problem import Problems, Unreadable
-from ingot.data.read.split import Piece
+from ingot.data.read.problem import ReadProblems, Unreadable
+from ingot.data.read.split import FilePiece
 from ingot.data.read.streams import Decompressor, chunks, opened
 
 DAMAGE = (tarfile.TarError, zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, OSError, NotImplementedError)
@@ -30,7 +30,7 @@ ZIP_READ = 4096  # bytes at a time: of LZMA, on which zipfile sets no limit, the
 NAME_LENGTHS = 26  # where they are in the header of a member of a zip archive
 
 
-def read_archive(piece: Piece, source: CodeSource, problems: Problems) -> Iterator[Document]:
+def read_archive(piece: FilePiece, source: CodeSource, problems: ReadProblems) -> Iterator[Document]:
     """The files of an archive, in its order; a damaged archive gives those before the damage."""
     with opened(piece.path) as file:
         members = zip_members if piece.path.lower().endswith(".zip") else tar_members
@@ -51,11 +51,11 @@ def wanted(path: str, source: CodeSource) -> bool:
     return not set(source.skip).intersection(path.split("/")[:-1])
 
 
-class Member(tarfile.TarInfo):
+class ArchiveMember(tarfile.TarInfo):
     """A member of a tar archive; tarfile holds long names in memory, however long they are."""
 
     @classmethod
-    def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> Member:
+    def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> ArchiveMember:
         """The header of a member."""
         member = super().frombuf(buf, encoding, errors)
         if member.type in NAMES and member.size > MAX_NAMES:
@@ -85,7 +85,7 @@ class Decompressed:
 
 def tar_members(file: BinaryIO, source: CodeSource) -> Iterator[tuple[str, int, bytes | None]]:
     """Path, size and content of the files of a tar archive; no content where it is too long."""
-    with tarfile.open(fileobj=cast(BinaryIO, Decompressed(file)), mode="r|", tarinfo=Member) as archive:
+    with tarfile.open(fileobj=cast(BinaryIO, Decompressed(file)), mode="r|", tarinfo=ArchiveMember) as archive:
         for member in archive:
             if member.isfile() and wanted(member.name, source):
                 small = member.size <= source.max_document_bytes

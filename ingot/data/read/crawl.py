@@ -15,14 +15,14 @@ from collections.abc import Iterator
 from ingot.data.read.config import SourceConfig
 from ingot.data.read.document import Document, checked
 from ingot.data.read.http import declared_charset, decode_page, media_type, parse_response
-from ingot.data.read.problem import Problems
-from ingot.data.read.split import Piece
+from ingot.data.read.problem import ReadProblems
+from ingot.data.read.split import FilePiece
 from ingot.data.read.warc import WarcRecord, warc_records
 
 TEXT_TYPES = ("text/html", "application/xhtml+xml", "text/plain", "text/markdown")
 
 
-def read_warc(piece: Piece, source: SourceConfig, problems: Problems) -> Iterator[Document]:
+def read_warc(piece: FilePiece, source: SourceConfig, problems: ReadProblems) -> Iterator[Document]:
     """The pages among the records."""
     for record in warc_records(piece, source.max_document_bytes, problems):
         place = f"{piece.identity}@{record.offset}"
@@ -31,7 +31,7 @@ def read_warc(piece: Piece, source: SourceConfig, problems: Problems) -> Iterato
             yield document
 
 
-def page(record: WarcRecord, place: str, source: SourceConfig, problems: Problems) -> Document | None:
+def page(record: WarcRecord, place: str, source: SourceConfig, problems: ReadProblems) -> Document | None:
     """The document in a record, or None."""
     damaged = "the record ends early" if record.truncated else ""
     payload, content_type, status = record.content, record.headers.get("content-type", ""), 200

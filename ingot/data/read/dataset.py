@@ -14,12 +14,12 @@ from typing import Any
 import fsspec
 
 from ingot.data.read.config import DatasetSource
-from ingot.data.read.find import Found, find
+from ingot.data.read.find import FoundFile, find
 from ingot.workspace.errors import DataError, IngotError
 from ingot.workspace.packages import pip_install
 
 
-def dataset_files(source: DatasetSource) -> list[tuple[Found, str]]:
+def dataset_files(source: DatasetSource) -> list[tuple[FoundFile, str]]:
     """The files of one split of the data set, with the format of each."""
     file_system, folder = fsspec.core.url_to_fs(source.dataset)
     if not file_system.isdir(folder):
@@ -49,17 +49,17 @@ def dataset_files(source: DatasetSource) -> list[tuple[Found, str]]:
     return [(file, file.path.rpartition(".")[2]) for file in of_split or found]
 
 
-def saved_files(folder: str, source: DatasetSource) -> list[tuple[Found, str]]:
+def saved_files(folder: str, source: DatasetSource) -> list[tuple[FoundFile, str]]:
     """The Arrow files of a folder by `save_to_disk`, in its order."""
     file_system, inside = fsspec.core.url_to_fs(folder)
     state: dict[str, Any] = json.loads(file_system.cat_file(f"{inside}/state.json"))
     if state.get("_split") not in (None, source.split):
         raise no_split(source, [state["_split"]])
     names = [entry["filename"] for entry in state["_data_files"]]
-    return [(Found(f"{folder}/{name}", name, int(file_system.size(f"{inside}/{name}"))), "arrow") for name in names]
+    return [(FoundFile(f"{folder}/{name}", name, int(file_system.size(f"{inside}/{name}"))), "arrow") for name in names]
 
 
-def hub_files(source: DatasetSource) -> list[tuple[Found, str]]:
+def hub_files(source: DatasetSource) -> list[tuple[FoundFile, str]]:
     """The Arrow files of a data set of the hub, fetched into the cache of the `datasets` library."""
     from pathlib import Path
 
@@ -76,7 +76,7 @@ def hub_files(source: DatasetSource) -> list[tuple[Found, str]]:
             fix="check the name and the network, or give a folder made by `save_to_disk`",
         ) from None
     files = [Path(entry["filename"]) for entry in loaded.cache_files]
-    return [(Found(str(path), path.name, path.stat().st_size), "arrow") for path in files]
+    return [(FoundFile(str(path), path.name, path.stat().st_size), "arrow") for path in files]
 
 
 def no_split(source: DatasetSource, known: list[str]) -> DataError:

@@ -13,8 +13,8 @@ from typing import Any, BinaryIO
 from ingot.data.read.config import ColumnType, RowsSource
 from ingot.data.read.document import Document
 from ingot.data.read.jsonl import row_document
-from ingot.data.read.problem import Problems
-from ingot.data.read.split import Piece
+from ingot.data.read.problem import ReadProblems
+from ingot.data.read.split import FilePiece
 from ingot.data.read.streams import WHOLE, compression_of, opened, whole_lines
 from ingot.workspace.errors import DataError
 
@@ -74,7 +74,7 @@ def table_rows(file: BinaryIO, path: str, form: str) -> Iterator[tuple[int, dict
         yield line, row
 
 
-def read_table(piece: Piece, source: RowsSource, problems: Problems) -> Iterator[Document]:
+def read_table(piece: FilePiece, source: RowsSource, problems: ReadProblems) -> Iterator[Document]:
     """The documents of a CSV or TSV file; a row that is none costs only itself."""
     with opened(piece.path) as file:
         longest = source.max_document_bytes

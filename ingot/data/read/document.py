@@ -14,7 +14,7 @@ import pyarrow
 import pyarrow.compute as compute
 
 from ingot.data.read.config import BASE_COLUMNS, ColumnType, SourceConfig
-from ingot.data.read.problem import Problems, Unreadable
+from ingot.data.read.problem import ReadProblems, Unreadable
 
 BATCH_BYTES = 8_000_000
 BATCH_ROWS = 20_000
@@ -52,7 +52,7 @@ def schema_of(source: SourceConfig) -> pyarrow.Schema:
     return pyarrow.schema([*base, *((name, types[kind]) for name, kind in source.columns().items())])
 
 
-def decoded(raw: bytes, place: str, source: SourceConfig, problems: Problems) -> str | None:
+def decoded(raw: bytes, place: str, source: SourceConfig, problems: ReadProblems) -> str | None:
     """The UTF-8 text of `raw`, repaired or dropped by the source's policy. A byte order mark is taken off."""
     try:
         text = raw.decode("utf-8-sig")
@@ -65,7 +65,7 @@ def decoded(raw: bytes, place: str, source: SourceConfig, problems: Problems) ->
     return checked(text, place, source, problems)
 
 
-def checked(text: str, place: str, source: SourceConfig, problems: Problems) -> str | None:
+def checked(text: str, place: str, source: SourceConfig, problems: ReadProblems) -> str | None:
     """The text as it may go on, or None if it was dropped."""
     try:
         if len(text) > source.max_document_bytes:

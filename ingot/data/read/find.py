@@ -28,7 +28,7 @@ TEXT_NAMES = ("README", "LICENSE", "LICENCE", "COPYING", "NOTICE", "CHANGELOG", 
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class FoundFile:
     """A file: where it is, its path below the fixed part of the pattern, its size."""
 
     path: str
@@ -36,12 +36,12 @@ class Found:
     size: int
 
 
-def find(patterns: str | list[str], place: str, *, skip: frozenset[str] = frozenset()) -> list[Found]:
+def find(patterns: str | list[str], place: str, *, skip: frozenset[str] = frozenset()) -> list[FoundFile]:
     """The files that match a path, glob or URL, or several, by relative path. A folder means everything below it.
 
     Nothing that matches is an error; so are two files with the same relative path, whose ids would be the same.
     """
-    found: dict[str, Found] = {}
+    found: dict[str, FoundFile] = {}
     for pattern in [patterns] if isinstance(patterns, str) else patterns:
         for file in matching(pattern, place, skip):
             found.setdefault(file.path, file)
@@ -55,7 +55,7 @@ def find(patterns: str | list[str], place: str, *, skip: frozenset[str] = frozen
     return files
 
 
-def matching(pattern: str, place: str, skip: frozenset[str]) -> list[Found]:
+def matching(pattern: str, place: str, skip: frozenset[str]) -> list[FoundFile]:
     """The files of one pattern."""
     try:
         file_system, inside = url_to_fs(str(Path(pattern).expanduser()) if "://" not in pattern else pattern)
@@ -79,7 +79,7 @@ def matching(pattern: str, place: str, skip: frozenset[str]) -> list[Found]:
         relative = info["name"].removeprefix(base).lstrip("/")
         if not skip.intersection(relative.split("/")[:-1]):
             path = info["name"] if "://" not in pattern else file_system.unstrip_protocol(info["name"])
-            found.append(Found(path, printable(relative), int(info["size"] or 0)))
+            found.append(FoundFile(path, printable(relative), int(info["size"] or 0)))
     return found
 
 

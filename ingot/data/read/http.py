@@ -31,7 +31,7 @@ DECLARED_BYTES = 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class DecodedPage:
     """A decoded page: its text, what it was decoded as, and whether bytes had to be replaced."""
 
     text: str
@@ -39,7 +39,7 @@ class Page:
     damaged: bool
 
 
-def decode_page(raw: bytes, declared: str) -> Page:
+def decode_page(raw: bytes, declared: str) -> DecodedPage:
     """The text of a page; `declared` is the charset of its HTTP header, if any."""
     for mark, charset in MARKS:
         if raw.startswith(mark):
@@ -59,12 +59,12 @@ def decode_page(raw: bytes, declared: str) -> Page:
     return decode(raw, "cp1252") if page.damaged else page
 
 
-def decode(raw: bytes, charset: str) -> Page:
+def decode(raw: bytes, charset: str) -> DecodedPage:
     """The bytes in one charset, with U+FFFD for what is none."""
     try:
-        return Page(raw.decode(charset), charset, False)
+        return DecodedPage(raw.decode(charset), charset, False)
     except UnicodeDecodeError:
-        return Page(raw.decode(charset, "replace"), charset, True)
+        return DecodedPage(raw.decode(charset, "replace"), charset, True)
 
 
 def known_charset(label: str) -> str:

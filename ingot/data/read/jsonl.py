@@ -11,12 +11,12 @@ from typing import Any
 
 from ingot.data.read.config import BASE_COLUMNS, RowsSource
 from ingot.data.read.document import Document, checked, decoded
-from ingot.data.read.problem import Problems, Unreadable
-from ingot.data.read.split import Piece
+from ingot.data.read.problem import ReadProblems, Unreadable
+from ingot.data.read.split import FilePiece
 from ingot.data.read.streams import chunks, compression_of, opened
 
 
-def line_blocks(piece: Piece, max_line: int, problems: Problems) -> Iterator[tuple[int, bytes]]:
+def line_blocks(piece: FilePiece, max_line: int, problems: ReadProblems) -> Iterator[tuple[int, bytes]]:
     """Blocks of whole lines that start in the piece's range, each with its offset in the (uncompressed) file.
 
     A line much longer than `max_line` is skipped without being held in memory (one that is a little longer may come
@@ -64,7 +64,7 @@ def line_blocks(piece: Piece, max_line: int, problems: Problems) -> Iterator[tup
             yield offset, b"".join(held)
 
 
-def report_long(piece: Piece, offset: int, size: int, max_line: int, problems: Problems) -> None:
+def report_long(piece: FilePiece, offset: int, size: int, max_line: int, problems: ReadProblems) -> None:
     """Count a line that was skipped."""
     problems.add(f"{piece.identity}@{offset}", "too long", f"(a line of {size:,} bytes > {max_line:,})", size=size)
 
@@ -72,13 +72,15 @@ def report_long(piece: Piece, offset: int, size: int, max_line: int, problems: P
 LINE_SLACK = 4  # a line may be longer than its text: escapes and other columns
 
 
-def read_jsonl(piece: Piece, source: RowsSource, problems: Problems) -> Iterator[Document]:
+def read_jsonl(piece: FilePiece, source: RowsSource, problems: ReadProblems) -> Iterator[Document]:
     """The documents of a range of a JSONL file."""
     for offset, block in line_blocks(piece, source.max_document_bytes * LINE_SLACK, problems):
         yield from parsed_lines(block, offset, piece, source, problems)
 
 
-def parsed_lines(block: bytes, offset: int, piece: Piece, source: RowsSource, problems: Problems) -> Iterator[Document]:
+def parsed_lines(
+    block: bytes, offset: int, piece: FilePiece, source: RowsSource, problems: ReadProblems
+) -> Iterator[Document]:
     """One document a line, line by line."""
     for line in block.split(b"\n"):  # never splitlines: a text may hold U+2028 and the like
         place = f"{piece.identity}@{offset}"
@@ -111,7 +113,7 @@ def parsed_lines(block: bytes, offset: int, piece: Piece, source: RowsSource, pr
             yield document
 
 
-def row_document(row: dict[str, Any], place: str, source: RowsSource, problems: Problems) -> Document | None:
+def row_document(row: dict[str, Any], place: str, source: RowsSource, problems: ReadProblems) -> Document | None:
     """A row as a document, or None if it has no text that can be used."""
     value = row.get(source.text)
     if isinstance(value, str):

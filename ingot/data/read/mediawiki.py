@@ -24,15 +24,15 @@ from collections.abc import Iterator
 
 from ingot.data.read.config import SourceConfig
 from ingot.data.read.document import Document, checked
-from ingot.data.read.problem import Problems, Unreadable
-from ingot.data.read.split import Piece
+from ingot.data.read.problem import ReadProblems, Unreadable
+from ingot.data.read.split import FilePiece
 from ingot.data.read.streams import chunks, compression_of, opened
 
 OPENS, CLOSES = b"<page>", b"</page>"
 XML_SLACK = 4  # a page may be longer than its text: markup and entities
 
 
-def read_mediawiki(piece: Piece, source: SourceConfig, problems: Problems) -> Iterator[Document]:
+def read_mediawiki(piece: FilePiece, source: SourceConfig, problems: ReadProblems) -> Iterator[Document]:
     """The articles that begin in the piece's range. Redirects and pages of other namespaces are counted."""
     for offset, page in pages(piece, source.max_document_bytes * XML_SLACK, problems):
         place = f"{piece.identity}@{offset}"
@@ -55,7 +55,7 @@ def read_mediawiki(piece: Piece, source: SourceConfig, problems: Problems) -> It
             yield Document(f"{source.name}:{number}" if number else place, text, known)
 
 
-def pages(piece: Piece, max_bytes: int, problems: Problems) -> Iterator[tuple[int, bytes]]:
+def pages(piece: FilePiece, max_bytes: int, problems: ReadProblems) -> Iterator[tuple[int, bytes]]:
     """Offset (in the uncompressed file) and bytes of each page; longer ones are skipped without being held."""
     with opened(piece.path) as file:
         offset = piece.start

@@ -17,8 +17,8 @@ from typing import BinaryIO, cast
 from ingot.data.read.config import OWN_FORMAT, RowsSource
 from ingot.data.read.document import Document
 from ingot.data.read.jsonl import row_document
-from ingot.data.read.problem import Problems, Unreadable
-from ingot.data.read.split import Piece
+from ingot.data.read.problem import ReadProblems, Unreadable
+from ingot.data.read.split import FilePiece
 from ingot.data.read.streams import chunks, compression_of, opened
 from ingot.workspace.errors import DataError
 from ingot.workspace.outside import raised_at
@@ -47,7 +47,7 @@ class _Stream(io.RawIOBase):
         return size
 
 
-def read_own(piece: Piece, source: RowsSource, problems: Problems) -> Iterator[Document]:
+def read_own(piece: FilePiece, source: RowsSource, problems: ReadProblems) -> Iterator[Document]:
     """The documents of a file, row by row; ids made here are NAME:PATH:ROW, counted from 0."""
     spec = piece.format
     read = OWN_FORMAT.find(spec)

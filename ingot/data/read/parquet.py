@@ -22,8 +22,8 @@ from numpy.typing import NDArray
 from ingot.data.read.config import BASE_COLUMNS, RowsSource
 from ingot.data.read.document import BATCH_BYTES, BATCH_ROWS, Document, schema_of
 from ingot.data.read.jsonl import row_document
-from ingot.data.read.problem import Problems
-from ingot.data.read.split import Piece
+from ingot.data.read.problem import ReadProblems
+from ingot.data.read.split import FilePiece
 from ingot.data.read.streams import opened
 from ingot.data.text.texts import Texts
 from ingot.workspace.errors import DataError
@@ -32,7 +32,7 @@ ROWS = 16  # decoded at a time: a long value that many rows share is held so man
 
 
 def documents_of(
-    rows: pyarrow.Table, first: int, piece: Piece, source: RowsSource, problems: Problems
+    rows: pyarrow.Table, first: int, piece: FilePiece, source: RowsSource, problems: ReadProblems
 ) -> Iterator[Document | pyarrow.Table]:
     """The rows of a batch, whose number in the file is `first`: runs of clean rows as tables, the others one by one."""
     clean = clean_rows(rows, source)
@@ -120,7 +120,7 @@ def python_rows(rows: pyarrow.Table, text: str) -> Iterator[dict[str, Any]]:
         yield row
 
 
-def read_parquet(piece: Piece, source: RowsSource, problems: Problems) -> Iterator[Document | pyarrow.Table]:
+def read_parquet(piece: FilePiece, source: RowsSource, problems: ReadProblems) -> Iterator[Document | pyarrow.Table]:
     """The rows of some row groups; a damaged row group is counted and the next one is read."""
     with opened(piece.path) as handle:
         try:
@@ -144,7 +144,7 @@ def read_parquet(piece: Piece, source: RowsSource, problems: Problems) -> Iterat
             row += group.num_rows
 
 
-def read_arrow(piece: Piece, source: RowsSource, problems: Problems) -> Iterator[Document | pyarrow.Table]:
+def read_arrow(piece: FilePiece, source: RowsSource, problems: ReadProblems) -> Iterator[Document | pyarrow.Table]:
     """The rows of an Arrow stream, as the `datasets` library writes it, or of an Arrow file."""
     at = 0
     with opened(piece.path) as handle:

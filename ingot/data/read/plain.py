@@ -13,14 +13,14 @@ from collections.abc import Iterator
 from ingot.data.read.config import FilesSource, PythonSource, SourceConfig
 from ingot.data.read.document import Document, checked, decoded
 from ingot.data.read.http import decode_page
-from ingot.data.read.problem import Problems, Unreadable
-from ingot.data.read.split import Piece
+from ingot.data.read.problem import ReadProblems, Unreadable
+from ingot.data.read.split import FilePiece
 from ingot.data.read.streams import chunks, compression_of, opened
 
 CODE_SUFFIXES = (".py", ".pyi")
 
 
-def file_bytes(piece: Piece, source: SourceConfig) -> bytes:
+def file_bytes(piece: FilePiece, source: SourceConfig) -> bytes:
     """The content of a small file; `Unreadable` if it is damaged or longer than the source allows."""
     found, size = [], 0
     with opened(piece.path) as file:
@@ -32,12 +32,12 @@ def file_bytes(piece: Piece, source: SourceConfig) -> bytes:
     return b"".join(found)
 
 
-def file_text(piece: Piece, source: SourceConfig, problems: Problems) -> str | None:
+def file_text(piece: FilePiece, source: SourceConfig, problems: ReadProblems) -> str | None:
     """The text of a file, or None if it was dropped."""
     return decoded(file_bytes(piece, source), piece.identity, source, problems)
 
 
-def read_text(piece: Piece, source: SourceConfig, problems: Problems) -> Iterator[Document]:
+def read_text(piece: FilePiece, source: SourceConfig, problems: ReadProblems) -> Iterator[Document]:
     """A text file. Python files are code; of others the steps find out."""
     known = {"path": piece.relative}
     if piece.path.lower().endswith(CODE_SUFFIXES):
@@ -52,7 +52,9 @@ def read_text(piece: Piece, source: SourceConfig, problems: Problems) -> Iterato
         yield Document(piece.identity, text, known)
 
 
-def read_passages(piece: Piece, source: FilesSource, known: dict[str, str], problems: Problems) -> Iterator[Document]:
+def read_passages(
+    piece: FilePiece, source: FilesSource, known: dict[str, str], problems: ReadProblems
+) -> Iterator[Document]:
     """A text file in documents of bounded size; the first has the file's id, the others ID#2, ID#3 …"""
     longest = source.max_document_bytes
     size, most = (
@@ -100,7 +102,7 @@ def _may_cut(text: bytes, at: int) -> bool:
     return text[at] & 0xC0 != 0x80 and text[at - 1 : at + 1] != b"\r\n"
 
 
-def read_html(piece: Piece, source: SourceConfig, problems: Problems) -> Iterator[Document]:
+def read_html(piece: FilePiece, source: SourceConfig, problems: ReadProblems) -> Iterator[Document]:
     """An HTML file as it stands: the step `extract_html` takes the text out."""
     page = decode_page(file_bytes(piece, source), "")
     if page.damaged:
@@ -110,12 +112,14 @@ def read_html(piece: Piece, source: SourceConfig, problems: Problems) -> Iterato
         yield Document(piece.identity, text, {"path": piece.relative, "mime": "text/html"})
 
 
-def read_code(piece: Piece, source: SourceConfig, problems: Problems) -> Iterator[Document]:
+def read_code(piece: FilePiece, source: SourceConfig, problems: ReadProblems) -> Iterator[Document]:
     """A file of a source tree."""
     yield from code_document(file_bytes(piece, source), piece.identity, piece.relative, source, problems)
 
 
-def code_document(raw: bytes, identity: str, path: str, source: SourceConfig, problems: Problems) -> Iterator[Document]:
+def code_document(
+    raw: bytes, identity: str, path: str, source: SourceConfig, problems: ReadProblems
+) -> Iterator[Document]:
     """A file of a source tree, if it is no binary one (git's rule: a NUL among the first 8,000 bytes)."""
     if b"\0" in raw[:8000]:
         problems.add(identity, "binary", size=len(raw))

@@ -17,10 +17,10 @@ import pyarrow.parquet
 
 from ingot.data.read.config import CodeSource, DatasetSource, FilesSource, PythonSource, SourceConfig
 from ingot.data.read.dataset import dataset_files
-from ingot.data.read.find import SUFFIXES, Found, file_fingerprint, find, format_of, kind_of, path_hash
+from ingot.data.read.find import SUFFIXES, FoundFile, file_fingerprint, find, format_of, kind_of, path_hash
 from ingot.data.read.problem import Unreadable
 from ingot.data.read.python import installed_pieces, installed_versions
-from ingot.data.read.split import Piece, Split
+from ingot.data.read.split import FilePiece, Split
 from ingot.data.read.streams import compression_of, opened
 from ingot.workspace.config import content_hash
 from ingot.workspace.errors import DataError
@@ -73,12 +73,12 @@ def plan(source: SourceConfig, max_bytes: int | None = None, split_bytes: int = 
     return SourceSplits(tuple(grouped(taken, split_bytes)), len(paths), size, left_out, by_kind(others))
 
 
-def pieces_of(source: SourceConfig, split_bytes: int) -> list[Piece]:
+def pieces_of(source: SourceConfig, split_bytes: int) -> list[FilePiece]:
     """Everything there is to read, in the order of the paths."""
     return found_in(source, split_bytes)[0]
 
 
-def found_in(source: SourceConfig, split_bytes: int) -> tuple[list[Piece], list[Found]]:
+def found_in(source: SourceConfig, split_bytes: int) -> tuple[list[FilePiece], list[FoundFile]]:
     """What there is to read, in the order of the paths; and the files that match and are not read."""
     place = f"sources: {source.name}"
     if isinstance(source, PythonSource):
@@ -108,21 +108,21 @@ def found_in(source: SourceConfig, split_bytes: int) -> tuple[list[Piece], list[
     return pieces, others
 
 
-def by_kind(files: Sequence[Found]) -> tuple[Unread, ...]:
+def by_kind(files: Sequence[FoundFile]) -> tuple[Unread, ...]:
     """Files counted by kind, the most frequent first; the first of each is its example."""
-    kinds: dict[str, list[Found]] = {}
+    kinds: dict[str, list[FoundFile]] = {}
     for file in files:
         kinds.setdefault(kind_of(file.path), []).append(file)
     found = [Unread(kind, len(here), sum(file.size for file in here), here[0].relative) for kind, here in kinds.items()]
     return tuple(sorted(found, key=lambda each: (-each.files, each.kind)))
 
 
-def cut(file: Found, form: str, name: str, split_bytes: int) -> list[Piece]:
+def cut(file: FoundFile, form: str, name: str, split_bytes: int) -> list[FilePiece]:
     """A file as pieces of about `split_bytes`, where its format can be cut."""
     compression = compression_of(file.path)
     expansion = EXPANSION[compression]
     identity = f"{name}:{file.relative}"
-    whole = Piece(file.path, identity, form, file.size * expansion)
+    whole = FilePiece(file.path, identity, form, file.size * expansion)
     if form == "parquet":
         return row_groups(whole, split_bytes)
     can_be_cut = (form in ("jsonl", "mediawiki") and not compression) or (form == "warc" and compression in ("", ".gz"))
@@ -133,7 +133,7 @@ def cut(file: Found, form: str, name: str, split_bytes: int) -> list[Piece]:
     return [replace(whole, start=start, end=end, size=(end - start) * expansion) for start, end in pairwise(edges)]
 
 
-def row_groups(whole: Piece, split_bytes: int) -> list[Piece]:
+def row_groups(whole: FilePiece, split_bytes: int) -> list[FilePiece]:
     """A Parquet file as runs of row groups; one whose index cannot be read stays whole, to be named when it is read."""
     try:
         with opened(whole.path) as file:
@@ -155,7 +155,7 @@ def longest_text(source: SourceConfig) -> int | None:
     return (source.cut_at or source.max_document_bytes) if isinstance(source, FilesSource) else None
 
 
-def select(pieces: Sequence[Piece], budget: int, longest: int | None = None) -> list[Piece]:
+def select(pieces: Sequence[FilePiece], budget: int, longest: int | None = None) -> list[FilePiece]:
     """The pieces to read: by hash of the path, until their sizes reach `budget`. Of files of rows, and of a text longer than
     `longest`, which becomes several documents, the first of them.
 
@@ -167,7 +167,7 @@ def select(pieces: Sequence[Piece], budget: int, longest: int | None = None) -> 
         halves[piece.format == "python" or piece.format not in ONE_DOCUMENT].append(index)
     sizes = [sum(pieces[index].size for index in half) for half in halves]
     shares = (max(budget // 2, budget - sizes[1]), max(budget - budget // 2, budget - sizes[0]))
-    taken: dict[int, Piece] = {}
+    taken: dict[int, FilePiece] = {}
     for half, share in zip(halves, shares, strict=True):
         for index in sorted(half, key=lambda each: _order(pieces[each])):
             if share <= 0:
@@ -181,14 +181,14 @@ def select(pieces: Sequence[Piece], budget: int, longest: int | None = None) -> 
     return [taken[index] for index in sorted(taken)]
 
 
-def _order(piece: Piece) -> tuple[bytes, str, int]:
+def _order(piece: FilePiece) -> tuple[bytes, str, int]:
     """A fair order that depends on nothing but the piece."""
     return path_hash(piece.identity)[:8], piece.identity, piece.start
 
 
-def grouped(pieces: Sequence[Piece], split_bytes: int) -> list[Split]:
+def grouped(pieces: Sequence[FilePiece], split_bytes: int) -> list[Split]:
     """Neighbouring pieces together, until they reach `split_bytes`."""
-    groups: list[list[Piece]] = []
+    groups: list[list[FilePiece]] = []
     size = split_bytes
     for piece in pieces:
         if size + piece.size > split_bytes:

@@ -44,7 +44,7 @@ class Unreadable(Exception):
 
 
 @dataclass
-class Problems:
+class ReadProblems:
     """Counts by rule, and the first problems of each."""
 
     stop: bool = False

@@ -25,8 +25,8 @@ from ingot.data.read.config import PythonSource, SourceConfig
 from ingot.data.read.document import Document, checked
 from ingot.data.read.find import format_of, path_hash, printable
 from ingot.data.read.plain import file_text
-from ingot.data.read.problem import Problems
-from ingot.data.read.split import Piece
+from ingot.data.read.problem import ReadProblems
+from ingot.data.read.split import FilePiece
 
 METADATA_NAMES = ("METADATA", "PKG-INFO")
 PYTHON_SUFFIXES = (".py", ".pyi")
@@ -34,7 +34,7 @@ NOT_WALKED = ("__pycache__", "site-packages", "dist-packages")
 OURSELVES = "ingot"  # the evals are in there: the program must not train on itself
 
 
-def installed_pieces(source: PythonSource) -> list[Piece]:
+def installed_pieces(source: PythonSource) -> list[FilePiece]:
     """Files of the standard library and of the installed packages of the running interpreter."""
     roots: dict[str, str] = {"stdlib": sysconfig.get_path("stdlib")}
     for label, key in (("site-packages", "purelib"), ("platlib", "platlib")):
@@ -63,7 +63,7 @@ def installed_format(name: str) -> str | None:
     return "text" if format_of(name) == "text" else None
 
 
-def installed_piece(source: PythonSource, path: str, identity: str, form: str) -> Piece:
+def installed_piece(source: PythonSource, path: str, identity: str, form: str) -> FilePiece:
     """A file of the distribution; the hash of its path decides whether it is also code."""
     becomes_code = int.from_bytes(path_hash(identity)[8:]) < source.code_share * 2**64
     is_python = form == "python"
@@ -71,7 +71,7 @@ def installed_piece(source: PythonSource, path: str, identity: str, form: str) -
         size = Path(path).stat().st_size
     except OSError:  # a dangling link, named when it is read
         size = 0
-    return Piece(path, identity, form, size, docstrings=is_python, whole=is_python and becomes_code)
+    return FilePiece(path, identity, form, size, docstrings=is_python, whole=is_python and becomes_code)
 
 
 @cache
@@ -85,7 +85,7 @@ def installed_versions() -> Mapping[str, str]:
     return {"python": platform.python_version(), **packages}
 
 
-def read_python(piece: Piece, source: SourceConfig, problems: Problems) -> Iterator[Document]:
+def read_python(piece: FilePiece, source: SourceConfig, problems: ReadProblems) -> Iterator[Document]:
     """A Python file: the whole of it as code, its docstrings as prose."""
     text = file_text(piece, source, problems)
     if text is None:
@@ -107,7 +107,7 @@ def read_python(piece: Piece, source: SourceConfig, problems: Problems) -> Itera
             yield Document(identity, prose, {"source": f"{source.name}-docstrings", "kind": "prose"})
 
 
-def read_metadata(piece: Piece, source: SourceConfig, problems: Problems) -> Iterator[Document]:
+def read_metadata(piece: FilePiece, source: SourceConfig, problems: ReadProblems) -> Iterator[Document]:
     """The long description in a package's metadata."""
     text = file_text(piece, source, problems)
     if text is None:

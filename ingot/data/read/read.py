@@ -26,11 +26,11 @@ from ingot.data.read.mediawiki import read_mediawiki
 from ingot.data.read.own import read_own
 from ingot.data.read.parquet import read_arrow, read_parquet
 from ingot.data.read.plain import read_code, read_html, read_text
-from ingot.data.read.problem import Problems, Unreadable
+from ingot.data.read.problem import ReadProblems, Unreadable
 from ingot.data.read.python import read_metadata, read_python
-from ingot.data.read.split import Piece, Split
+from ingot.data.read.split import FilePiece, Split
 
-READERS: dict[str, Callable[[Piece, Any, Problems], Iterator[Any]]] = {
+READERS: dict[str, Callable[[FilePiece, Any, ReadProblems], Iterator[Any]]] = {
     "warc": read_warc,
     "html": read_html,
     "jsonl": read_jsonl,
@@ -47,13 +47,13 @@ READERS: dict[str, Callable[[Piece, Any, Problems], Iterator[Any]]] = {
 }
 
 
-def read_split(split: Split, source: SourceConfig, problems: Problems) -> Iterator[pyarrow.Table]:
+def read_split(split: Split, source: SourceConfig, problems: ReadProblems) -> Iterator[pyarrow.Table]:
     """The documents of a split in tables of bounded size, in the order of the files."""
     problems.stop = source.on_damage == "stop"
     return tables(found_in(split, source, problems), source)
 
 
-def found_in(split: Split, source: SourceConfig, problems: Problems) -> Iterator[Any]:
+def found_in(split: Split, source: SourceConfig, problems: ReadProblems) -> Iterator[Any]:
     """What the readers of the pieces give: documents, or whole tables of them."""
     for piece in split.pieces:
         found = READERS.get(piece.format, read_own)(piece, source, problems)
@@ -63,7 +63,7 @@ def found_in(split: Split, source: SourceConfig, problems: Problems) -> Iterator
             problems.add(piece.identity, error.rule, error.detail, size=piece.size)
 
 
-def limited(found: Iterator[Any], piece: Piece, problems: Problems) -> Iterator[Any]:
+def limited(found: Iterator[Any], piece: FilePiece, problems: ReadProblems) -> Iterator[Any]:
     """The first of them, until their texts reach the piece's limit."""
     left = piece.limit or 0
     for item in found:

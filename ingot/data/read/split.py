@@ -16,7 +16,7 @@ from ingot.workspace.outside import is_outside, outside_sha256, without_paths
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class FilePiece:
     """A file or a part of one. `start` and `end` count bytes, row groups in Parquet; `end` -1 is the end of the file."""
 
     path: str
@@ -46,5 +46,5 @@ class Split:
     """What one task reads. Small and picklable."""
 
     key: str
-    pieces: tuple[Piece, ...]
+    pieces: tuple[FilePiece, ...]
     bytes: int  # of text to expect

@@ -16,8 +16,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, BinaryIO, cast
 
-from ingot.data.read.problem import Problems, Unreadable
-from ingot.data.read.split import Piece
+from ingot.data.read.problem import ReadProblems, Unreadable
+from ingot.data.read.split import FilePiece
 from ingot.data.read.streams import CHUNK, Decompressor, damage_of, members, opened, read
 from ingot.workspace.errors import IngotError
 from ingot.workspace.packages import install_extra
@@ -42,7 +42,7 @@ class WarcRecord:
         return self.headers.get("warc-type", "")
 
 
-def warc_records(piece: Piece, max_bytes: int, problems: Problems) -> Iterator[WarcRecord]:
+def warc_records(piece: FilePiece, max_bytes: int, problems: ReadProblems) -> Iterator[WarcRecord]:
     """The records that begin in the piece's range. Content over `max_bytes` is skipped and counted."""
     with opened(piece.path) as file:
         compression = compression_by_magic(file)
@@ -181,11 +181,11 @@ class Stretch:
 
     def begins_well(self) -> bool:
         """Whether a record can be read at the beginning."""
-        everything = Piece("", ":", "warc", 0)
-        next(self.records(everything, 0, Problems()), None)
+        everything = FilePiece("", ":", "warc", 0)
+        next(self.records(everything, 0, ReadProblems()), None)
         return self.failure is None or not self.exact
 
-    def records(self, piece: Piece, max_bytes: int, problems: Problems) -> Iterator[WarcRecord]:
+    def records(self, piece: FilePiece, max_bytes: int, problems: ReadProblems) -> Iterator[WarcRecord]:
         """The records of the range."""
         try:
             for found in fastwarc(self.content):

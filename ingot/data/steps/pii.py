@@ -44,7 +44,7 @@ OPTIONS = {
 
 
 @dataclass(frozen=True)
-class Match:
+class PiiMatch:
     """Bytes [start, end) of the batch that are masked."""
 
     start: int
@@ -144,9 +144,9 @@ class PiiStep(PerText):
             "_pii_spans": pyarrow.array(spans, pyarrow.list_(pyarrow.int64())),
         }
 
-    def _matches(self, texts: Texts) -> dict[int, list[Match]]:
+    def _matches(self, texts: Texts) -> dict[int, list[PiiMatch]]:
         """By text: what is masked, without overlap; an earlier kind goes first."""
-        found: dict[int, list[Match]] = defaultdict(list)
+        found: dict[int, list[PiiMatch]] = defaultdict(list)
         for kind, pattern, candidates in self._candidates(texts):
             for text, start, end in candidates.tolist():
                 window, first = _window(texts, text, start, end)
@@ -157,7 +157,7 @@ class PiiStep(PerText):
                     # A run is ASCII: positions in it are positions in the bytes.
                     begins, ends = start + match.start() - first, start + match.end() - first
                     if not any(begins < other.end and other.start < ends for other in taken):
-                        taken.append(Match(begins, ends, kind))
+                        taken.append(PiiMatch(begins, ends, kind))
         return {text: matches for text, matches in found.items() if matches}
 
     def _candidates(self, texts: Texts) -> Iterator[tuple[str, re.Pattern[str], NDArray[np.int64]]]:

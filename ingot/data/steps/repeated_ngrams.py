@@ -31,7 +31,7 @@ def repetitions(words: Spans, longest: int, result: Offsets) -> None:
         first, last = offsets[text], offsets[text + 1]
         best = 1 if last > first else 0
         for size in range(1, longest + 1):
-            # Only a streak of best * size equal words or more counts, and it covers every so manieth word.
+            # Only a streak of best * size equal words or more counts, so only every (best * size)-th word needs a look.
             word = first + size + best * size - 1
             while word < last:
                 if hashes[word] != hashes[word - size]:

@@ -21,7 +21,7 @@ from typing import Any
 from ingot.data.synthesize.config import DocumentsConfig
 from ingot.data.synthesize.sample import Passage, Refused, Request, Sample, passages
 from ingot.data.synthesize.task import SynthesisTask
-from ingot.data.synthesize.writer import Prompt, Settings, Writer
+from ingot.data.synthesize.writer import Writer, WriterPrompt, WriterSettings
 from ingot.workspace.errors import ArtifactError, DataError
 from ingot.workspace.files import atomic_folder
 from ingot.workspace.stage import StageFolder
@@ -31,7 +31,7 @@ SHOWN_CHARACTERS = 2000
 
 
 @dataclass
-class Tally:
+class TaskTally:
     """What one task came to."""
 
     requests: int = 0
@@ -43,13 +43,13 @@ def synthesize(
     config: DocumentsConfig, documents: Path, folder: StageFolder, writer: Writer | None
 ) -> dict[str, dict[str, Any]]:
     """Make the stage's `documents` artifact; returns what each task came to."""
-    settings = Settings(config.temperature, config.top_p, config.max_tokens)
-    tallies: dict[str, Tally] = {}
+    settings = WriterSettings(config.temperature, config.top_p, config.max_tokens)
+    tallies: dict[str, TaskTally] = {}
     samples: list[Sample] = []
     folder.progress.start(len(config.tasks), unit="task")
-    with Answers(folder.path / "answers.jsonl") as answers, (folder.path / "rejected.jsonl").open("w") as rejected:
+    with AnswerStore(folder.path / "answers.jsonl") as answers, (folder.path / "rejected.jsonl").open("w") as rejected:
         for number, task in enumerate(config.tasks):
-            tally = tallies.setdefault(task.short_name, Tally())
+            tally = tallies.setdefault(task.short_name, TaskTally())
             limit = task.max_samples
             requests = task.requests(partial(sections, task, documents))
             while (limit is None or tally.accepted < limit) and (window := list(islice(requests, WINDOW))):
@@ -119,14 +119,14 @@ def made(task: SynthesisTask, request: Request, text: str, writer: Writer | None
     return Sample(f"{request.passage.id}/{request.task}-{request.variant}", text, request, name, task.verified)
 
 
-class Answers:
+class AnswerStore:
     """Answers by the key of their question, on disk as soon as they are there. A line that was cut off is asked again."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.known: dict[str, str] = {}
 
-    def __enter__(self) -> Answers:
+    def __enter__(self) -> AnswerStore:
         if self.path.exists():
             for line in self.path.read_text(encoding="utf-8", errors="replace").split("\n"):
                 try:
@@ -142,7 +142,7 @@ class Answers:
         self.file.close()
 
     def of(
-        self, task: SynthesisTask, requests: list[Request], writer: Writer | None, settings: Settings, seed: int
+        self, task: SynthesisTask, requests: list[Request], writer: Writer | None, settings: WriterSettings, seed: int
     ) -> Iterator[tuple[Request, str | None]]:
         """Every request with its answer, in the order of the requests; only what is not known is asked."""
         if not task.asks:
@@ -151,7 +151,7 @@ class Answers:
         assert writer is not None, "the stage has checked that there is a writer"
         keys = [request.key(writer.name, {**asdict(settings), "seed": seed}) for request in requests]
         missing = [at for at, key in enumerate(keys) if key not in self.known]
-        prompts = [Prompt(requests[at].prompt, int(keys[at][:7], 16)) for at in missing]
+        prompts = [WriterPrompt(requests[at].prompt, int(keys[at][:7], 16)) for at in missing]
         for number, answer in writer.answers(prompts, settings):
             if answer is not None:
                 self.known[keys[missing[number]]] = answer

@@ -27,7 +27,7 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.5, 30.0
 
 
 @dataclass(frozen=True)
-class Prompt:
+class WriterPrompt:
     """A question and the seed of its answer: the same prompt gets another answer with another seed."""
 
     text: str
@@ -35,7 +35,7 @@ class Prompt:
 
 
 @dataclass(frozen=True)
-class Settings:
+class WriterSettings:
     """How answers are sampled."""
 
     temperature: float
@@ -48,7 +48,7 @@ class Writer(Protocol):
 
     name: str
 
-    def answers(self, prompts: Sequence[Prompt], settings: Settings) -> Iterator[tuple[int, str | None]]:
+    def answers(self, prompts: Sequence[WriterPrompt], settings: WriterSettings) -> Iterator[tuple[int, str | None]]:
         """(number of the prompt, text), in any order; None for a prompt that got no answer in all its tries."""
         ...
 
@@ -67,7 +67,7 @@ class Endpoint:
             )
         self.stopped = threading.Event()
 
-    def answers(self, prompts: Sequence[Prompt], settings: Settings) -> Iterator[tuple[int, str | None]]:
+    def answers(self, prompts: Sequence[WriterPrompt], settings: WriterSettings) -> Iterator[tuple[int, str | None]]:
         with ThreadPoolExecutor(self.config.concurrency) as pool:
             waiting = {pool.submit(self._ask, prompt, settings): at for at, prompt in enumerate(prompts)}
             try:
@@ -78,7 +78,7 @@ class Endpoint:
                 pool.shutdown(wait=True, cancel_futures=True)
                 self.stopped.clear()
 
-    def _ask(self, prompt: Prompt, settings: Settings) -> str | None:
+    def _ask(self, prompt: WriterPrompt, settings: WriterSettings) -> str | None:
         body = {
             "model": self.config.model,
             "messages": [{"role": "user", "content": prompt.text}],

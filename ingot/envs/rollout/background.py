@@ -60,7 +60,7 @@ class _Item(Generic[Owner]):
         return self.task is not None and self.task.done()
 
 
-class Beside(Generic[Owner]):
+class BackgroundWork(Generic[Owner]):
     """Running background work, keyed by the episode that waits for it.
 
     Only the thread that begins work may use it; `with` ends all of it.
@@ -81,7 +81,7 @@ class Beside(Generic[Owner]):
         self._running = {each for each in self._running if not each.ended}
         return bool(self._running or self._due)
 
-    def __enter__(self) -> Beside[Owner]:
+    def __enter__(self) -> BackgroundWork[Owner]:
         return self
 
     def __exit__(self, *exception: object) -> None:

@@ -1,7 +1,7 @@
 """One episode, from its beginning to its end.
 
 `play` is a generator: where it needs something it yields a request, and is sent the answer. A `Turn` is written by the policy, an
-`Aside` runs beside the sampling. So an episode reads as it happens, while rollout.py plays many of them at the same time.
+`BackgroundCall` runs beside the sampling. So an episode reads as it happens, while rollout.py plays many of them at once.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Turn:
 
 
 @dataclass(frozen=True)
-class Aside:
+class BackgroundCall:
     """Do this work beside the sampling. The answer is its result; `EnvironmentFailed` is thrown if it fails."""
 
     work: Work
@@ -54,10 +54,10 @@ class Aside:
     what: str
 
 
-Play = Generator[Turn | Aside, Any, Result]
+Play = Generator[Turn | BackgroundCall, Any, Result]
 
 
-class Game:
+class EpisodeRun:
     """An episode in progress: its rules, its tools and its state."""
 
     def __init__(
@@ -67,7 +67,7 @@ class Game:
         chat: ChatFormat,
         limits: Limits,
         more_tools: Mapping[str, Tool],
-        before: Game | None = None,
+        before: EpisodeRun | None = None,
     ) -> None:
         """`before` is another episode, whose prompt is taken over if it has the same task."""
         self.task: Task = task
@@ -116,7 +116,7 @@ class Game:
                 known = self.environment.score_at_once(episode.task, episode.messages)
             if known is None:
                 work = lambda: self.environment.judge(episode)  # noqa: E731
-                known = yield from self._timed("judging", Aside(work, self.limits.judge_seconds, "judging"))
+                known = yield from self._timed("judging", BackgroundCall(work, self.limits.judge_seconds, "judging"))
             episode.score = known
         except EnvironmentFailed as error:
             self._fail(error)
@@ -175,7 +175,7 @@ class Game:
         if any(each.every_turn for each in self.environment.rewards().values()):
             work = lambda: self.environment.judge_turn(self.episode)  # noqa: E731
             self.doing = "verifier"
-            earned = yield Aside(work, self.limits.hook_seconds, "the rewards of a turn")
+            earned = yield BackgroundCall(work, self.limits.hook_seconds, "the rewards of a turn")
             self.doing = "environment"
             self.episode.segments[-1].nodes[-1].rewards.update(earned)
 
@@ -187,7 +187,7 @@ class Game:
             texts = [self._answer_here(each) for each in calls]
         else:
             work = lambda: self._answer_all(calls)  # noqa: E731 - each tool keeps its own deadline
-            texts = yield from self._timed("tools", Aside(work, self.seconds_left, "the tools"))
+            texts = yield from self._timed("tools", BackgroundCall(work, self.seconds_left, "the tools"))
         self.doing = "environment"
         return [Message("tool", cut(text, self.limits.tool_characters)) for text in texts]
 
@@ -244,11 +244,13 @@ class Game:
         """Whether the environment has this hook of its own."""
         return getattr(type(self.environment), hook) is not getattr(Environment, hook)
 
-    def _hook(self, name: str, *arguments: Any) -> Aside:
+    def _hook(self, name: str, *arguments: Any) -> BackgroundCall:
         hook = getattr(self.environment, name)
-        return Aside(lambda: call(hook, *arguments), self.limits.hook_seconds, f"{self.environment.kind}.{name}")
+        return BackgroundCall(
+            lambda: call(hook, *arguments), self.limits.hook_seconds, f"{self.environment.kind}.{name}"
+        )
 
-    def _timed(self, part: str, request: Turn | Aside) -> Play[Any]:
+    def _timed(self, part: str, request: Turn | BackgroundCall) -> Play[Any]:
         began = time.monotonic()
         answer = yield request
         self.episode.seconds[part] = self.episode.seconds.get(part, 0.0) + time.monotonic() - began

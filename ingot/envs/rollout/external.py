@@ -21,7 +21,7 @@ from typing import Any
 from ingot.envs.environment import Environment
 from ingot.envs.episode import EndedBy, Node, Segment
 from ingot.envs.errors import EnvironmentFailed
-from ingot.envs.rollout.episode_run import Aside, Game, Play, Turn
+from ingot.envs.rollout.episode_run import BackgroundCall, EpisodeRun, Play, Turn
 from ingot.envs.rollout.policies import Writing
 from ingot.tokens.chat import Message
 
@@ -29,7 +29,7 @@ REFUSALS = 16  # turns that an environment may ask for at a limit before it coun
 
 
 @dataclass(frozen=True)
-class Asked:
+class TurnRequest:
     """A turn that the environment asks for.
 
     `agent` tells conversations apart that have nothing to do with each other; `most` are the tokens of the turn, if it says so.
@@ -42,7 +42,7 @@ class Asked:
 
 
 @dataclass(frozen=True)
-class Answered:
+class SampledTurn:
     """The turn that was asked for, and how many tokens it and its prompt have."""
 
     message: Message
@@ -52,14 +52,14 @@ class Answered:
 
 
 @dataclass(frozen=True)
-class Refused:
+class TurnRefused:
     """There is no turn: a limit of the episode is reached."""
 
     limit: EndedBy
 
 
 @dataclass(frozen=True)
-class Finished:
+class EpisodeEnd:
     """The environment has ended the episode. `agent` is the one that is trained; `stopped`: by a rule of the environment."""
 
     agent: str = ""
@@ -83,7 +83,7 @@ class LedEnvironment(Environment):
         return None
 
     @abstractmethod
-    async def lead(self, state: Any, answer: Answered | Refused | None) -> Asked | Finished:
+    async def lead(self, state: Any, answer: SampledTurn | TurnRefused | None) -> TurnRequest | EpisodeEnd:
         """What it asks next, after this answer to what it asked last; None: the episode begins."""
 
 
@@ -96,7 +96,7 @@ class _Context:
     messages: list[Message]
     segment: Segment
 
-    def continued_by(self, asked: Asked) -> Sequence[Message]:
+    def continued_by(self, asked: TurnRequest) -> Sequence[Message]:
         """The messages that a request adds to what was written here; none if it does not go on from there."""
         count = len(self.messages)
         added = asked.messages[count:]
@@ -109,12 +109,12 @@ class _Context:
         return added if goes_on and len(asked.messages) > count else ()
 
 
-class LedGame(Game):
+class ExternalEpisodeRun(EpisodeRun):
     """An episode of a `LedEnvironment` in progress."""
 
     environment: LedEnvironment
     contexts: list[_Context]
-    asked: Asked | None = None
+    asked: TurnRequest | None = None
 
     @property
     def offered(self) -> list[dict[str, Any]]:
@@ -124,12 +124,12 @@ class LedGame(Game):
     def _turns(self) -> Play[EndedBy]:
         """Turn after turn, as the environment asks for them; why it ended."""
         self.contexts = []
-        answer: Answered | Refused | None = None
+        answer: SampledTurn | TurnRefused | None = None
         limit: EndedBy = ""
         refusals = 0
         while True:
             asked = yield from self._lead(answer)
-            if isinstance(asked, Finished):
+            if isinstance(asked, EpisodeEnd):
                 self._keep(asked.agent)
                 malformed = bool(self.episode.messages and self.episode.messages[-1].problems)
                 return limit or ("stopped" if asked.stopped else "malformed" if malformed else "answer")
@@ -145,18 +145,18 @@ class LedGame(Game):
                     continue
                 reached = "time"
             limit = limit or reached
-            answer = Refused(reached)
+            answer = TurnRefused(reached)
             refusals += 1
             if refusals == REFUSALS:
                 raise EnvironmentFailed(f"the environment asked for {REFUSALS} more turns at a limit ({reached})")
 
-    def _lead(self, answer: Answered | Refused | None) -> Play[Asked | Finished]:
+    def _lead(self, answer: SampledTurn | TurnRefused | None) -> Play[TurnRequest | EpisodeEnd]:
         state, environment = self.episode.state, self.environment
         work = lambda: environment.lead(state, answer)  # noqa: E731
         what = f"{environment.kind}, between two turns,"
-        return (yield from self._timed("environment", Aside(work, environment.lead_seconds, what)))
+        return (yield from self._timed("environment", BackgroundCall(work, environment.lead_seconds, what)))
 
-    def _place(self, asked: Asked) -> EndedBy:
+    def _place(self, asked: TurnRequest) -> EndedBy:
         """Let the last segment be the one in which the turn is written; or the limit that leaves no room for it."""
         episode, limits = self.episode, self.limits
         if episode.turns >= (self.environment.most_turns or limits.max_turns):
@@ -196,13 +196,13 @@ class LedGame(Game):
         cut = not ends & set(context.segment.nodes[-1].tokens[-1:])
         return [self.chat.turn_end, *tokens] if cut else tokens
 
-    def _answer(self, written: Writing) -> Answered:
+    def _answer(self, written: Writing) -> SampledTurn:
         segment = self.episode.segments[-1]
         before = segment.length
         message = self._record(written)
         (context,) = (each for each in self.contexts if each.segment is segment)
         context.messages.append(message)
-        return Answered(message, written.finish or "", before, segment.length - before)
+        return SampledTurn(message, written.finish or "", before, segment.length - before)
 
     def _keep(self, agent: str) -> None:
         """Leave only the segments of the agent that is trained: another one's turns did not earn its reward."""

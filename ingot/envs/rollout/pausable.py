@@ -11,7 +11,7 @@ from collections.abc import Callable, Generator, Iterable, Mapping
 from ingot.envs.environment import Environment
 from ingot.envs.episode import Episode
 from ingot.envs.rollout.policies import MessagePolicy, Policy
-from ingot.envs.rollout.rollout import PLAIN, USUAL, Entry, Order, Player
+from ingot.envs.rollout.rollout import PLAIN, USUAL, Order, PlannedEpisode, Player
 from ingot.envs.tools.tool import Tool
 from ingot.tokens.chat import ChatFormat
 
@@ -40,7 +40,7 @@ class OrderPlayer:
         None in place of an order: there is none at present.
         """
         entries = (
-            None if order is None else Entry(order.task, order.number, sample, order)
+            None if order is None else PlannedEpisode(order.task, order.number, sample, order)
             for order in orders
             for sample in ((0,) if order is None else order.samples or range(self.group))
         )

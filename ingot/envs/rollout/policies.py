@@ -9,7 +9,7 @@ from ingot.envs.episode import Episode
 from ingot.inference.sampling import Sampling
 
 
-class Completion(Protocol):
+class PolicyCompletion(Protocol):
     """What a policy wrote: its tokens with the stop token, their log-probabilities, and which weights drew each."""
 
     @property
@@ -22,7 +22,7 @@ class Completion(Protocol):
     def versions(self) -> Sequence[int]: ...
 
 
-class Writing(Completion, Protocol):
+class Writing(PolicyCompletion, Protocol):
     """A completion on its way: `finish` says why it ended, and is None until it has."""
 
     @property
@@ -36,7 +36,7 @@ class Writing(Completion, Protocol):
 class Policy(Protocol):
     """Continues token sequences, many at a time."""
 
-    def complete(self, prompts: list[list[int]], samplings: list[Sampling]) -> Sequence[Completion]:
+    def complete(self, prompts: list[list[int]], samplings: list[Sampling]) -> Sequence[PolicyCompletion]:
         """One completion per prompt, in the same order."""
 
     def submit(self, prompt: list[int], sampling: Sampling, *, follows: Any = None) -> Writing:

@@ -29,9 +29,9 @@ from typing import Any
 from ingot.envs.environment import TASKS, Environment
 from ingot.envs.episode import Episode
 from ingot.envs.errors import EnvironmentFailed
-from ingot.envs.rollout.background import Beside, call
-from ingot.envs.rollout.episode_run import Aside, Game, Limits, Play
-from ingot.envs.rollout.external import LedEnvironment, LedGame
+from ingot.envs.rollout.background import BackgroundWork, call
+from ingot.envs.rollout.episode_run import BackgroundCall, EpisodeRun, Limits, Play
+from ingot.envs.rollout.external import ExternalEpisodeRun, LedEnvironment
 from ingot.envs.rollout.policies import MessagePolicy, Policy, Writing
 from ingot.envs.task import Task
 from ingot.envs.tools.tool import Tool
@@ -76,7 +76,7 @@ def rollout(
     processes may each do some. `between` is called between any two steps; what it raises ends the rollout.
     """
     numbered = list(enumerate(zip(tasks, _sample_numbers(tasks), strict=True)))[only]
-    entries = [Entry(task, place, sample) for place, (task, sample) in numbered]
+    entries = [PlannedEpisode(task, place, sample) for place, (task, sample) in numbered]
     player = Player(policy, chat, environments, drawing, limits, tools, between)
     done = {run.entry.group: run.game.episode for run in player.play(entries, len(entries))}
     return [done[entry.group] for entry in entries]
@@ -100,7 +100,7 @@ def rollouts(
     Tasks are taken one by one as episodes end, so there may be endlessly many; `at_once` episodes are in progress. A caller that
     has enough closes the iterator: what is unfinished is cancelled.
     """
-    entries = (Entry(task, place, sample) for place, task in enumerate(tasks) for sample in range(group))
+    entries = (PlannedEpisode(task, place, sample) for place, task in enumerate(tasks) for sample in range(group))
     player = Player(policy, chat, environments, drawing, limits, tools, between)
     for runs in player.play_groups(entries, at_once, group):
         yield [run.game.episode for run in runs]
@@ -123,7 +123,7 @@ class Order:
 
 
 @dataclass(frozen=True)
-class Entry:
+class PlannedEpisode:
     """An episode to play: which sample of which task."""
 
     task: Task
@@ -136,8 +136,8 @@ class Entry:
 class Run:
     """An episode in progress."""
 
-    entry: Entry
-    game: Game
+    entry: PlannedEpisode
+    game: EpisodeRun
     play: Play[None]
     writing: Writing | None = None  # the turn that was asked for last,
     asked: float = 0.0  # and when, by the monotonic clock
@@ -169,16 +169,16 @@ class Player:
         self.policy, self.chat, self.drawing, self.limits, self.between = policy, chat, drawing, limits, between
         self.submit = self._submit_to(policy)
         self.environments, self.tools = dict(environments or {}), dict(tools or {})
-        self.last: Game | None = None  # the episode that was begun last: samples of one task follow one another
+        self.last: EpisodeRun | None = None  # the episode that was begun last: samples of one task follow one another
         self.looked = time.monotonic()  # at the deadlines of episodes
-        self.beside: Beside[Run] = Beside()
+        self.beside: BackgroundWork[Run] = BackgroundWork()
         self.writing: dict[Writing, Run] = {}
         self.open: set[Run] = set()
         self.ended: list[Run] = []
         self.members: dict[int, list[Run]] = {}  # of unfinished groups, those that have ended
         self.cancelled: set[int] = set()  # groups of which no turn is begun any more, until they have ended
 
-    def play(self, entries: Iterable[Entry | None], at_once: int) -> Generator[Run, None, None]:
+    def play(self, entries: Iterable[PlannedEpisode | None], at_once: int) -> Generator[Run, None, None]:
         """Runs that have ended, as they come. None among the entries: there is none at present."""
         waiting = iter(entries)
         more = True
@@ -188,7 +188,7 @@ class Player:
                     while more and len(self.open) < at_once:
                         entry = next(waiting, END)
                         more = entry is not END
-                        if not isinstance(entry, Entry):
+                        if not isinstance(entry, PlannedEpisode):
                             break
                         self.between()
                         self._begin(entry)
@@ -200,7 +200,9 @@ class Player:
             finally:
                 self._close()
 
-    def play_groups(self, entries: Iterable[Entry | None], at_once: int, size: int) -> Generator[list[Run], None, None]:
+    def play_groups(
+        self, entries: Iterable[PlannedEpisode | None], at_once: int, size: int
+    ) -> Generator[list[Run], None, None]:
         """The `size` runs of each group, or those that its order names, by sample, as soon as all of them have ended."""
         runs = self.play(entries, at_once)
         try:
@@ -234,12 +236,12 @@ class Player:
                 self.policy.cancel(turn)
                 self._advance(run, None, EnvironmentFailed("cancelled") if cancelled else None)
 
-    def _begin(self, entry: Entry) -> None:
+    def _begin(self, entry: PlannedEpisode) -> None:
         limits = self.limits if entry.order is None else entry.order.limits
         environment = None if entry.order is None else entry.order.environment
         if environment is None:
             environment = self._environment(entry.task.kind)
-        rules = LedGame if isinstance(environment, LedEnvironment) else Game
+        rules = ExternalEpisodeRun if isinstance(environment, LedEnvironment) else EpisodeRun
         self.last = game = rules(entry.task, environment, self.chat, limits, self.tools, self.last)
         run = Run(entry, game, game.play())
         self.open.add(run)
@@ -262,7 +264,7 @@ class Player:
             run.game.episode.seconds["all"] = time.monotonic() - run.game.began
             self.ended.append(run)
             return
-        if isinstance(request, Aside):
+        if isinstance(request, BackgroundCall):
             self.beside.begin(run, request.work, request.seconds, request.what)
             return
         episode = run.game.episode

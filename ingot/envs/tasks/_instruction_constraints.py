@@ -41,7 +41,7 @@ ENDINGS = ("That is all for now.", "Thank you for reading.", "Let me know if mor
 
 
 @dataclass(frozen=True)
-class Constraint:
+class InstructionKind:
     """One kind of instruction: what it claims of the draft, how its kwargs are drawn, said and followed.
 
     `late` constraints look at the whole text, so they are followed after the others.
@@ -74,28 +74,28 @@ def _claim(*names: str) -> frozenset[str]:
 
 WHOLE = _claim("layout", "start", "end", "case", "length", "marks")
 CONSTRAINTS = (
-    Constraint(
+    InstructionKind(
         "keywords:existence",
         _claim("keywords"),
         lambda rng: {"keywords": rng.sample(KEYWORDS, rng.randint(1, 3))},
         ("Use these words: {keywords}.", "Make sure that the following appear: {keywords}."),
         use_keywords,
     ),
-    Constraint(
+    InstructionKind(
         "keywords:frequency",
         _claim("keywords"),
         lambda rng: {"keyword": rng.choice(KEYWORDS), **_relation(rng, "frequency", 2, 4)},
         ('The word "{keyword}" has to occur {relation} {frequency} times.',),
         repeat_keyword,
     ),
-    Constraint(
+    InstructionKind(
         "keywords:forbidden_words",
         _claim("forbidden"),
         lambda rng: {"forbidden_words": rng.sample(FORBIDDEN, rng.randint(1, 3))},
         ("Do not use any of these words: {forbidden_words}.", "Leave out the following words: {forbidden_words}."),
         leave,
     ),
-    Constraint(
+    InstructionKind(
         "keywords:letter_frequency",
         _claim("letters"),
         lambda rng: {
@@ -107,7 +107,7 @@ CONSTRAINTS = (
         count_letters,
         late=True,
     ),
-    Constraint(
+    InstructionKind(
         "length_constraints:number_words",
         _claim("length"),
         lambda rng: _relation(rng, "num_words", 40, 120),
@@ -115,7 +115,7 @@ CONSTRAINTS = (
         count_words,
         late=True,
     ),
-    Constraint(
+    InstructionKind(
         "length_constraints:number_sentences",
         _claim("length"),
         lambda rng: _relation(rng, "num_sentences", 3, 9),
@@ -126,14 +126,14 @@ CONSTRAINTS = (
         count_sentences,
         late=True,
     ),
-    Constraint(
+    InstructionKind(
         "length_constraints:number_paragraphs",
         _claim("layout", "start", "end", "marks"),
         _range("num_paragraphs", 2, 5),
         ("Write {num_paragraphs} paragraphs and put the divider *** between them.",),
         divide,
     ),
-    Constraint(
+    InstructionKind(
         "length_constraints:nth_paragraph_first_word",
         _claim("layout", "start", "end"),
         _nth,
@@ -143,14 +143,14 @@ CONSTRAINTS = (
         ),
         begin_paragraph,
     ),
-    Constraint(
+    InstructionKind(
         "detectable_content:number_placeholders",
         _claim("placeholders"),
         _range("num_placeholders", 1, 4),
         ("Use {num_placeholders} or more placeholders in square brackets, as in [address].",),
         placeholders,
     ),
-    Constraint(
+    InstructionKind(
         "detectable_content:postscript",
         _claim("end"),
         lambda rng: {"postscript_marker": rng.choice(("P.S.", "P.P.S"))},
@@ -160,84 +160,84 @@ CONSTRAINTS = (
         ),
         lambda draft, kwargs: draft.tail.append(f"{kwargs['postscript_marker']} There is more to say another time."),
     ),
-    Constraint(
+    InstructionKind(
         "detectable_format:number_bullet_lists",
         _claim("layout"),
         _range("num_bullets", 2, 6),
         ("Use exactly {num_bullets} bullet points in markdown, as in: * one point.",),
         bullets,
     ),
-    Constraint(
+    InstructionKind(
         "detectable_format:number_highlighted_sections",
         _claim("marks"),
         _range("num_highlights", 1, 4),
         ("Highlight {num_highlights} or more parts with markdown, like *this*.",),
         highlights,
     ),
-    Constraint(
+    InstructionKind(
         "detectable_format:multiple_sections",
         _claim("layout"),
         lambda rng: {"section_spliter": rng.choice(("Section", "PART", "Day")), "num_sections": rng.randint(2, 5)},
         ("Divide the answer into {num_sections} sections. Head each one with {section_spliter} and its number.",),
         sections,
     ),
-    Constraint(
+    InstructionKind(
         "detectable_format:title",
         _claim("start"),
         lambda rng: {},
         ("Give it a title in double angular brackets, such as <<my title>>.",),
         lambda draft, kwargs: draft.head.append(f"<<About {draft.topic}>>"),
     ),
-    Constraint(
+    InstructionKind(
         "detectable_format:json_format",
         WHOLE,
         lambda rng: {},
         ("The entire answer has to be valid JSON.",),
         finishing(lambda text: json.dumps({"answer": text})),
     ),
-    Constraint(
+    InstructionKind(
         "combination:two_responses",
         WHOLE,
         lambda rng: {},
         ("Give two different answers, with six asterisks (******) between them and nowhere else.",),
         two_responses,
     ),
-    Constraint(
+    InstructionKind(
         "startend:end_checker",
         _claim("end"),
         lambda rng: {"end_phrase": rng.choice(ENDINGS)},
         ('End with exactly these words: "{end_phrase}" Nothing may follow them.',),
         lambda draft, kwargs: draft.tail.append(kwargs["end_phrase"]),
     ),
-    Constraint(
+    InstructionKind(
         "startend:quotation",
         _claim("start"),
         lambda rng: {},
         ("Put the whole answer in double quotation marks.",),
         finishing(lambda text: f'"{text}"'),
     ),
-    Constraint(
+    InstructionKind(
         "change_case:capital_word_frequency",
         _claim("case"),
         lambda rng: _relation(rng, "capital_frequency", 2, 6, "capital_relation"),
         ("Words in capital letters should occur {capital_relation} {capital_frequency} times.",),
         capital_words,
     ),
-    Constraint(
+    InstructionKind(
         "change_case:english_capital",
         _claim("case"),
         lambda rng: {},
         ("Answer in English and in capital letters only.",),
         finishing(str.upper),
     ),
-    Constraint(
+    InstructionKind(
         "change_case:english_lowercase",
         _claim("case"),
         lambda rng: {},
         ("Answer in English and without any capital letter.",),
         finishing(str.lower),
     ),
-    Constraint(
+    InstructionKind(
         "punctuation:no_comma",
         _claim("commas"),
         lambda rng: {},

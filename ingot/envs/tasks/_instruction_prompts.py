@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ingot.envs.tasks._instruction_constraints import CONSTRAINTS, Constraint
+from ingot.envs.tasks._instruction_constraints import CONSTRAINTS, InstructionKind
 from ingot.envs.tasks._instruction_drafts import Draft
 from ingot.envs.verifiers.instructions.instruction import find_instruction
 from ingot.workspace.errors import DataError
@@ -62,7 +62,7 @@ REQUESTS = (
 
 
 @dataclass(frozen=True)
-class Request:
+class InstructionRequest:
     """A request in words, its constraints alone, what they ask by id and kwargs, and an answer that follows them."""
 
     topic: str
@@ -72,7 +72,7 @@ class Request:
     solution: str
 
 
-def draw_request(rng: random.Random, most: int) -> Request:
+def draw_request(rng: random.Random, most: int) -> InstructionRequest:
     """A request with one to `most` constraints that can be followed together."""
     for _ in range(TRIES):
         constraints = _compatible(rng, rng.randint(1, most))
@@ -83,19 +83,19 @@ def draw_request(rng: random.Random, most: int) -> Request:
         if all(find_instruction(id, kwargs).follows(solution) for id, kwargs in instructions):
             question = rng.choice(REQUESTS).format(topic=topic)
             said = " ".join(rng.choice(constraint.wordings).format(**_shown(kwargs)) for constraint, kwargs in asked)
-            return Request(topic, f"{question} {said}", said, instructions, solution)
+            return InstructionRequest(topic, f"{question} {said}", said, instructions, solution)
     raise DataError(f"no request of {TRIES} could be followed", place="task kind instructions", fix="lower `most`")
 
 
-def _compatible(rng: random.Random, count: int) -> list[Constraint]:
-    chosen: list[Constraint] = []
+def _compatible(rng: random.Random, count: int) -> list[InstructionKind]:
+    chosen: list[InstructionKind] = []
     for constraint in rng.sample(CONSTRAINTS, len(CONSTRAINTS)):
         if len(chosen) < count and not any(constraint.claims & other.claims for other in chosen):
             chosen.append(constraint)
     return chosen
 
 
-def _solve(topic: str, asked: Sequence[tuple[Constraint, dict[str, Any]]]) -> str:
+def _solve(topic: str, asked: Sequence[tuple[InstructionKind, dict[str, Any]]]) -> str:
     draft = Draft(topic)
     draft.add_sentence()
     for constraint, kwargs in sorted(asked, key=lambda pair: pair[0].late):

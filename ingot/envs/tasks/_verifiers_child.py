@@ -39,10 +39,10 @@ TAIL = 600  # bytes of what the process complained about that a message shows
 Line = dict[str, Any]
 
 
-class Talk:
+class ProcessTalk:
     """One conversation with the process: an episode, or the loading of the environment."""
 
-    def __init__(self, child: Child, number: int) -> None:
+    def __init__(self, child: VerifiersProcess, number: int) -> None:
         self.child, self.number = child, number
         self.ended = self._closing = False
         self._answer: Future[Line] = Future()
@@ -79,7 +79,7 @@ class Talk:
             self.child.kill()
 
 
-class Child:
+class VerifiersProcess:
     """The process. Any thread may use it."""
 
     def __init__(self, python: str, folders: tuple[str, ...]) -> None:
@@ -87,7 +87,7 @@ class Child:
         self._mark = secrets.token_hex(16)
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the process
         self._lock, self._writing = threading.Lock(), threading.Lock()
-        self._talks: dict[int, Talk] = {}
+        self._talks: dict[int, ProcessTalk] = {}
         self._numbers = iter(range(1 << 62))
         self._listener: threading.Thread | None = None
         surroundings = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}  # that is ours
@@ -136,12 +136,12 @@ class Child:
             raise RecipeError(told["error"], place=place, fix=told["fix"])
         self.tasks = told["tasks"]
 
-    def talk(self) -> Talk:
+    def talk(self) -> ProcessTalk:
         """A new conversation."""
         with self._lock:
-            return Talk(self, next(self._numbers))
+            return ProcessTalk(self, next(self._numbers))
 
-    def send(self, talk: Talk, line: Mapping[str, Any]) -> None:
+    def send(self, talk: ProcessTalk, line: Mapping[str, Any]) -> None:
         """Say something in a talk, and listen from now on."""
         with self._lock:
             self._talks[talk.number] = talk
@@ -182,7 +182,7 @@ class Child:
         with self._lock:
             lost, self._talks = list(self._talks.values()), {}
             self._listener = None
-        error = EnvironmentFailed(f"the process of the environment has ended{self._complaint()}")
+        error = EnvironmentFailed(f"the process of the environment has ended{self._stderr_tail()}")
         for talk in lost:
             talk.lose(error)
 
@@ -199,7 +199,7 @@ class Child:
         line, _, self._rest = self._rest.partition(b"\n")
         return line
 
-    def _complaint(self) -> str:
+    def _stderr_tail(self) -> str:
         """How it ended, and what it said last."""
         code = self._process.poll()
         with contextlib.suppress(OSError, ValueError):
@@ -217,14 +217,14 @@ class Child:
                 if f"{MARK}={self._mark}".encode() in (process / "environ").read_bytes().split(b"\0"):
                     os.kill(int(process.name), signal.SIGKILL)
 
-    def hang_up(self) -> None:
+    def close_pipe(self) -> None:
         """Close its pipe, which it reads as the end."""
         assert self._process.stdin is not None
         self._process.stdin.close()
 
     def close(self, seconds: float = CLOSE_SECONDS) -> None:
         """Let it end what it has started; then kill what is left."""
-        self.hang_up()
+        self.close_pipe()
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(seconds)
         self.kill()
@@ -234,11 +234,11 @@ class Child:
             pass
 
 
-_children: dict[tuple[str, ...], Child] = {}
+_children: dict[tuple[str, ...], VerifiersProcess] = {}
 _starting = threading.Lock()
 
 
-def child_of(python: str, folders: tuple[str, ...], load: Mapping[str, Any], seconds: float) -> Child:
+def child_of(python: str, folders: tuple[str, ...], load: Mapping[str, Any], seconds: float) -> VerifiersProcess:
     """The process in which an environment is loaded; started if there is none, or if it has died."""
     key = (python, *folders, json.dumps(load, sort_keys=True))
     with _starting:
@@ -248,7 +248,7 @@ def child_of(python: str, folders: tuple[str, ...], load: Mapping[str, Any], sec
         if child is not None:
             del _children[key]
             child.close()
-        child = Child(python, folders)
+        child = VerifiersProcess(python, folders)
         with contextlib.ExitStack() as undone:  # a process that did not load, or was interrupted in it, does not stay
             undone.callback(child.close, seconds=0.0)
             child.load(load, seconds)
@@ -261,7 +261,7 @@ def child_of(python: str, folders: tuple[str, ...], load: Mapping[str, Any], sec
 def close_children() -> None:
     """End all processes."""
     for child in list(_children.values()):
-        child.hang_up()  # all at the same time: each takes seconds to end what it has started
+        child.close_pipe()  # all at the same time: each takes seconds to end what it has started
     while _children:
         _children.popitem()[1].close()
 

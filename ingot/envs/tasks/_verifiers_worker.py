@@ -155,12 +155,12 @@ def load(environment, options, most, unsafe):
             fix = f"give it a container (options: {name}: runtime: type: docker), or allow it: unsafe: true"
             raise Bad(f"the agent {name} ({harness.id}) runs the model's commands on this machine, unfenced", fix)
     env = loaders.load_environment(config)
-    played = Played(vf, env, list(itertools.islice(env.taskset, most)))
+    played = HostedEnvironment(vf, env, list(itertools.islice(env.taskset, most)))
     chat_here()
     return played
 
 
-class Played:
+class HostedEnvironment:
     """The environment and its tasks, and the client that asks Ingot for turns."""
 
     def __init__(self, vf, env, tasks):

@@ -29,7 +29,7 @@ Topic = Literal["linear", "percentage", "gcd", "lcm", "remainder", "probability"
 FORM = " Answer with the number only, as a whole number or a fraction like 3/4."
 
 
-class Problem(NamedTuple):
+class TemplateProblem(NamedTuple):
     """What is asked (values for the wording), the lines of the thinking, and the answer."""
 
     values: tuple[object, ...]
@@ -70,37 +70,37 @@ class MathTemplates(Environment):
         return Score(float(correct and well_formed), correct, well_formed)
 
 
-def linear(rng: random.Random, size: int) -> Problem:
+def linear(rng: random.Random, size: int) -> TemplateProblem:
     """a x + b = c with a whole x that may be negative."""
     factor, x, added = rng.randint(2, size), rng.randint(-size, size), rng.randint(1, 2 * size)
     total = factor * x + added
     lines = [f"{factor}x = {total} - {added} = {total - added}", f"x = {total - added} / {factor} = {x}"]
-    return Problem((factor, added, total), lines, x)
+    return TemplateProblem((factor, added, total), lines, x)
 
 
-def percentage(rng: random.Random, size: int) -> Problem:
+def percentage(rng: random.Random, size: int) -> TemplateProblem:
     """p % of a number, which need not be whole."""
     percent, number = rng.randint(1, 19) * 5, rng.randint(2, 4 * size) * 5
     product = percent * number
     answer = Fraction(product, 100)
     lines = [f"{percent}% of {number} = {percent} * {number} / 100", f"{percent} * {number} = {product}"]
-    return Problem((percent, number), [*lines, f"{product} / 100 = {answer}"], answer)
+    return TemplateProblem((percent, number), [*lines, f"{product} / 100 = {answer}"], answer)
 
 
-def gcd(rng: random.Random, size: int) -> Problem:
+def gcd(rng: random.Random, size: int) -> TemplateProblem:
     """The greatest common divisor, by Euclid's algorithm."""
     shared = rng.randint(2, size)
     left, right = two(rng, shared, size)
-    return Problem((left, right), euclid(left, right), math.gcd(left, right))
+    return TemplateProblem((left, right), euclid(left, right), math.gcd(left, right))
 
 
-def lcm(rng: random.Random, size: int) -> Problem:
+def lcm(rng: random.Random, size: int) -> TemplateProblem:
     """The least common multiple, by way of the greatest common divisor."""
     shared = rng.randint(1, 6)
     left, right = two(rng, shared, size)
     divisor, product = math.gcd(left, right), left * right
     lines = [*euclid(left, right), f"{left} * {right} = {product}", f"{product} / {divisor} = {product // divisor}"]
-    return Problem((left, right), lines, product // divisor)
+    return TemplateProblem((left, right), lines, product // divisor)
 
 
 def two(rng: random.Random, shared: int, size: int) -> tuple[int, int]:
@@ -118,7 +118,7 @@ def euclid(left: int, right: int) -> list[str]:
     return [*lines, f"greatest common divisor: {left}"]
 
 
-def remainder(rng: random.Random, size: int) -> Problem:
+def remainder(rng: random.Random, size: int) -> TemplateProblem:
     """A power modulo a number, multiplied out one factor at a time."""
     base, exponent, modulus = rng.randint(2, 2 * size), rng.randint(2, 6), rng.randint(11, 11 + 2 * size)
     value, lines = base % modulus, [f"{base} = {base // modulus} * {modulus} + {base % modulus}"]
@@ -126,10 +126,10 @@ def remainder(rng: random.Random, size: int) -> Problem:
         product = value * (base % modulus)
         value = product % modulus
         lines.append(f"power {power}: {product} = {product // modulus} * {modulus} + {value}")
-    return Problem((base, exponent, modulus), lines, value)
+    return TemplateProblem((base, exponent, modulus), lines, value)
 
 
-def probability(rng: random.Random, size: int) -> Problem:
+def probability(rng: random.Random, size: int) -> TemplateProblem:
     """Two balls of one colour, without putting the first back."""
     red, blue = rng.randint(2, size), rng.randint(1, 2 * size)
     every = red + blue
@@ -141,10 +141,10 @@ def probability(rng: random.Random, size: int) -> Problem:
         f"{every} * {every - 1} = {bottom}",
         f"{top}/{bottom} = {Fraction(top, bottom)}",
     ]
-    return Problem((red, blue), lines, Fraction(top, bottom))
+    return TemplateProblem((red, blue), lines, Fraction(top, bottom))
 
 
-def sequence(rng: random.Random, size: int) -> Problem:
+def sequence(rng: random.Random, size: int) -> TemplateProblem:
     """A term of an arithmetic sequence of which four are shown."""
     start, step, place = rng.randint(-size, size), rng.choice((-1, 1)) * rng.randint(2, size), rng.randint(6, 6 + size)
     shown = ", ".join(str(start + step * number) for number in range(4))
@@ -155,10 +155,10 @@ def sequence(rng: random.Random, size: int) -> Problem:
         f"{place - 1} * ({step}) = {step * (place - 1)}",
         f"{start} + ({step * (place - 1)}) = {answer}",
     ]
-    return Problem((shown, place), lines, answer)
+    return TemplateProblem((shown, place), lines, answer)
 
 
-def fractions(rng: random.Random, size: int) -> Problem:
+def fractions(rng: random.Random, size: int) -> TemplateProblem:
     """A sum or difference of two fractions."""
     bottoms = rng.randint(2, size + 2), rng.randint(2, size + 2)
     left, right = (Fraction(rng.randint(1, 2 * bottom - 1), bottom) for bottom in bottoms)
@@ -175,10 +175,10 @@ def fractions(rng: random.Random, size: int) -> Problem:
         f"{first} {sign} {second} = {total}",
         f"{total}/{shared} = {Fraction(total, shared)}",
     ]
-    return Problem((left, sign, right), lines, Fraction(total, shared))
+    return TemplateProblem((left, sign, right), lines, Fraction(total, shared))
 
 
-TEMPLATES: dict[str, Callable[[random.Random, int], Problem]] = {
+TEMPLATES: dict[str, Callable[[random.Random, int], TemplateProblem]] = {
     **{"linear": linear, "percentage": percentage, "gcd": gcd, "lcm": lcm},
     **{"remainder": remainder, "probability": probability, "sequence": sequence, "fractions": fractions},
 }

@@ -28,9 +28,9 @@ from pydantic import Field
 from ingot.envs.environment import SOLVES
 from ingot.envs.episode import UNSCORED, Episode, Score
 from ingot.envs.errors import EnvironmentFailed
-from ingot.envs.rollout.external import Answered, Asked, Finished, LedEnvironment, Refused
+from ingot.envs.rollout.external import EpisodeEnd, LedEnvironment, SampledTurn, TurnRefused, TurnRequest
 from ingot.envs.task import Split, Task, without_held_out
-from ingot.envs.tasks._verifiers_child import Child, Talk, child_of
+from ingot.envs.tasks._verifiers_child import ProcessTalk, VerifiersProcess, child_of
 from ingot.tokens.chat import Message, ToolCall
 from ingot.workspace.errors import DataError, RecipeError
 from ingot.workspace.files import fingerprint
@@ -40,7 +40,7 @@ from ingot.workspace.files import fingerprint
 class Playing:
     """The state of an episode: the talk with its process, and the score when there is one."""
 
-    talk: Talk
+    talk: ProcessTalk
     task: Task
     score: Score = UNSCORED
 
@@ -109,7 +109,7 @@ class Verifiers(LedEnvironment):
             raise DataError("the environment has no tasks", place=self.environment, fix="check its taskset's options")
         return list(listed.values())
 
-    def _child(self, which: Split) -> Child:
+    def _child(self, which: Split) -> VerifiersProcess:
         """The process that has the tasks of a split."""
         if not self.environment:
             fix = "verifiers: {environment: PACKAGE_OR_PATH, python: PYTHON_THAT_HAS_VERIFIERS}"
@@ -146,7 +146,7 @@ class Verifiers(LedEnvironment):
         """End the talk."""
         state.talk.close()
 
-    async def lead(self, state: Playing, answer: Answered | Refused | None) -> Asked | Finished:
+    async def lead(self, state: Playing, answer: SampledTurn | TurnRefused | None) -> TurnRequest | EpisodeEnd:
         """Hand the process its answer; what it asks next, or how it ended."""
         data = state.task.data
         line = {"play": data["number"], "hash": data["hash"]} if answer is None else _line(answer)
@@ -154,12 +154,12 @@ class Verifiers(LedEnvironment):
         if "ask" in told:
             asked = told["ask"]
             messages = tuple(_message(each) for each in asked["messages"])
-            return Asked(messages, tuple(asked["tools"]), asked["agent"], asked["most"])
+            return TurnRequest(messages, tuple(asked["tools"]), asked["agent"], asked["most"])
         ended = told["end"]
         if "error" in ended:
             raise EnvironmentFailed(ended["error"])
         state.score = _score(ended)
-        return Finished(ended["agent"], ended["stopped"])
+        return EpisodeEnd(ended["agent"], ended["stopped"])
 
     async def judge(self, episode: Episode) -> Score:
         """The environment's own score."""
@@ -188,9 +188,9 @@ def _score(ended: Mapping[str, Any]) -> Score:
     return Score(float(ended["reward"]), solved, True, detail, rewards)
 
 
-def _line(answer: Answered | Refused) -> dict[str, Any]:
+def _line(answer: SampledTurn | TurnRefused) -> dict[str, Any]:
     """An answer as the process reads it."""
-    if isinstance(answer, Refused):
+    if isinstance(answer, TurnRefused):
         return {"refused": answer.limit}
     message = answer.message
     said = {

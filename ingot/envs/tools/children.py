@@ -30,23 +30,23 @@ MOST = max(
 
 
 @dataclass(frozen=True)
-class Function:
+class ToolFunction:
     """A function by its name: `source` is a Python file or a module."""
 
     source: str
     name: str
 
     @staticmethod
-    def of(function: Callable[..., Any]) -> Function:
+    def of(function: Callable[..., Any]) -> ToolFunction:
         """The name by which a child finds a function; a RecipeError if it cannot."""
         name = getattr(function, "__qualname__", "")
         if not name.isidentifier() or function.__module__ == "__main__":
             fix = "write a function at the top level of a file, or `async def`, or make_tool(…, here=True) if it ends at once"
             raise RecipeError(f"a child process cannot find the tool {name or function!r} by its name", fix=fix)
-        return Function(spec_of(function).rpartition(":")[0], name)
+        return ToolFunction(spec_of(function).rpartition(":")[0], name)
 
 
-async def run_in_child(function: Function, arguments: Mapping[str, Any], deadline: float) -> str:
+async def run_in_child(function: ToolFunction, arguments: Mapping[str, Any], deadline: float) -> str:
     """What the function says within the deadline."""
     child = Child(function.source)
 

@@ -12,7 +12,7 @@ from typing import Annotated
 from pydantic import AfterValidator
 
 from ingot.envs.tools.calculator import CALCULATOR
-from ingot.envs.tools.children import Child, Function
+from ingot.envs.tools.children import Child, ToolFunction
 from ingot.envs.tools.python import python_tool
 from ingot.envs.tools.tool import DEADLINE, Tool, make_tool
 from ingot.workspace.errors import ArtifactError, RecipeError
@@ -66,7 +66,7 @@ def functions_of(path: Path, deadline: float = DEADLINE) -> list[Tool]:
         schemas = child.describe()
     finally:
         child.kill()
-    return [Tool(schema, Function(source, schema["name"]), deadline, asks=True) for schema in schemas]
+    return [Tool(schema, ToolFunction(source, schema["name"]), deadline, asks=True) for schema in schemas]
 
 
 def _checked(name: str) -> str:

@@ -29,7 +29,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ingot.envs.errors import EnvironmentFailed
-from ingot.envs.tools.children import Function, run_in_child
+from ingot.envs.tools.children import ToolFunction, run_in_child
 from ingot.envs.tools.worker import HintError, check, describe
 from ingot.tokens.chat import ToolCall
 from ingot.workspace.errors import RecipeError
@@ -45,7 +45,7 @@ class Tool:
     """`schema` is an OpenAI function ({"name", "description", "parameters"}); `asks`: a person is asked before each call."""
 
     schema: Mapping[str, Any]
-    function: Callable[..., Any] | Function = field(repr=False)
+    function: Callable[..., Any] | ToolFunction = field(repr=False)
     deadline: float = DEADLINE
     asks: bool = True
     here: bool = False
@@ -58,11 +58,11 @@ class Tool:
     @property
     def takes_state(self) -> bool:
         """Whether the function wants the state of the episode."""
-        return not isinstance(self.function, Function) and STATE in inspect.signature(self.function).parameters
+        return not isinstance(self.function, ToolFunction) and STATE in inspect.signature(self.function).parameters
 
     async def answer(self, arguments: Mapping[str, Any], state: Any = None) -> str:
         """What the tool says, within its deadline. Only `EnvironmentFailed` is raised."""
-        if self.here or isinstance(self.function, Function) or not inspect.iscoroutinefunction(self.function):
+        if self.here or isinstance(self.function, ToolFunction) or not inspect.iscoroutinefunction(self.function):
             return self.answer_here(arguments, state) if self.here else await self._in_child(arguments)
         if wrong := self._problem(arguments):
             return f"error: {wrong}"
@@ -89,7 +89,7 @@ class Tool:
             return f"error: {type(error).__name__}: {error}"
 
     async def _in_child(self, arguments: Mapping[str, Any]) -> str:
-        function = self.function if isinstance(self.function, Function) else Function.of(self.function)
+        function = self.function if isinstance(self.function, ToolFunction) else ToolFunction.of(self.function)
         return await run_in_child(function, arguments, self.deadline)
 
     def _given(self, arguments: Mapping[str, Any], state: Any) -> dict[str, Any]:
@@ -123,7 +123,7 @@ def make_tool(
         if tool.takes_state:
             fix = "write `async def`, or make_tool(…, here=True) if it ends at once"
             raise RecipeError(f"the tool {tool.name} takes the episode's state, which a child process lacks", fix=fix)
-        Function.of(function)  # raises if a child could not find it
+        ToolFunction.of(function)  # raises if a child could not find it
     return tool
 
 

@@ -11,8 +11,8 @@ from pydantic import Field, model_validator
 
 from ingot.envs.rows import HUB, Row
 from ingot.evals.bases.choices import (
-    Answered,
     Item,
+    ItemLikelihoods,
     Score,
     ask_alone,
     ask_choices,
@@ -101,7 +101,7 @@ class ChoiceSuite(FileSuite):
         """The metrics over all items, and of each group if asked for."""
         ids = item_ids(items)
         others: Sequence[Sequence[Likely] | None] = alone or [None] * len(items)
-        answered = [Answered(*each) for each in zip(ids, items, likely, others, strict=True)]
+        answered = [ItemLikelihoods(*each) for each in zip(ids, items, likely, others, strict=True)]
         metrics = choice_metrics(self.metric_prefix, answered, self.scores)
         if self.by_group:
             for group in sorted({item.group for item in items}):

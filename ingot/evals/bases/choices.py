@@ -134,7 +134,7 @@ def by_item(items: Sequence[Item], answers: Iterable[Likely]) -> list[list[Likel
 
 
 @dataclass(frozen=True)
-class Answered:
+class ItemLikelihoods:
     """An item with the likelihoods of its choices; `alone`: those after nothing."""
 
     id: str
@@ -173,7 +173,9 @@ def picked(values: Sequence[float]) -> int:
     return max(range(len(values)), key=values.__getitem__)
 
 
-def choice_metrics(name: str, answered: Sequence[Answered], scores: Sequence[Score], group: str = "") -> list[Metric]:
+def choice_metrics(
+    name: str, answered: Sequence[ItemLikelihoods], scores: Sequence[Score], group: str = ""
+) -> list[Metric]:
     """A metric for each score; `group` names the part of the suite, if it is not the whole."""
     items = [each.item for each in answered]
     chance = chance_of(items)

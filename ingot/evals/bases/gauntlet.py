@@ -23,7 +23,7 @@ CHOICES, ANSWER = "\nChoices:", "Answer:"
 
 
 @dataclass(frozen=True)
-class Parts:
+class RowParts:
     """A row taken apart."""
 
     context: str
@@ -37,7 +37,7 @@ def is_gauntlet(row: Row) -> bool:
     return "query" in row and "choices" in row and "gold" in row
 
 
-def parts_of(row: Row, place: str) -> Parts:
+def parts_of(row: Row, place: str) -> RowParts:
     """The parts of a row; the choices are texts, also where the row's own are letters."""
     head, _, tail = need(row, "query", str, place).partition(CHOICES)
     options = [text.strip() for text in OPTION.split(tail.strip().removesuffix(ANSWER).rstrip())[1:]]
@@ -45,7 +45,7 @@ def parts_of(row: Row, place: str) -> Parts:
     question = head[fields[-1].end() :] if fields else head
     context = head[fields[0].end() : fields[-1].start()] if len(fields) > 1 else ""
     choices = tuple(options or need(row, "choices", list, place))
-    return Parts(context.strip(), question.strip(), choices, gold_index(first(row["gold"]), len(choices), place))
+    return RowParts(context.strip(), question.strip(), choices, gold_index(first(row["gold"]), len(choices), place))
 
 
 def first(gold: Any) -> Any:

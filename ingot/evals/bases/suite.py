@@ -23,17 +23,16 @@ from abc import abstractmethod
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, ClassVar, TypeVar
 
-from pydantic import Field, ValidationInfo
+from pydantic import Field
 
 from ingot.evals.engine.prompt import Form
 from ingot.evals.engine.request import Answers, Requests
 from ingot.evals.scores.scores import Metric, Sample
 from ingot.workspace.config import Config
 from ingot.workspace.errors import ArtifactError, RecipeError
-from ingot.workspace.kinds import Kind, Kinds
-from ingot.workspace.outside import DATA_SPEC
+from ingot.workspace.kinds import Kind
 
 if TYPE_CHECKING:
     import torch
@@ -43,7 +42,6 @@ if TYPE_CHECKING:
     from ingot.tokens.tokenizer import Tokenizer
     from ingot.workspace.interrupt import StopSignal
 
-HARNESS = "lm_eval:"
 Item = TypeVar("Item")
 
 
@@ -170,26 +168,3 @@ def check_top_p(options: Config, temperature: float) -> None:
     """A ValueError if `top_p` is given where nothing is drawn."""
     if temperature == 0 and options.chosen("top_p"):
         raise ValueError("top_p: greedy answers are not drawn; give a temperature above 0, or leave it out")
-
-
-def entry_of(name: str) -> dict[str, str]:
-    """The entry of a recipe that a suite's name stands for: `lm_eval:TASK` is the suite lm_eval with this task."""
-    return {"suite": "lm_eval", "task": name.removeprefix(HARNESS)} if name.startswith(HARNESS) else {"suite": name}
-
-
-class Suites(Kinds[Suite]):
-    """The eval suites: by name, `file.py:Name`, `file.yaml`, or `lm_eval:TASK`."""
-
-    def read(self, value: Any, info: ValidationInfo | None = None) -> Suite:
-        return super().read(entry_of(value) if isinstance(value, str) else value, info)
-
-    def find(self, name: str) -> type[Suite]:
-        """The class of a suite; that of a YAML file is made of it."""
-        if not DATA_SPEC.fullmatch(name):
-            return super().find(name)
-        from ingot.evals.bases.data_suite import load_data_suite
-
-        return load_data_suite(name)
-
-
-SUITES = Suites(Suite, "eval suite")  # type: ignore[type-abstract]

@@ -55,7 +55,7 @@ class Round:
 
 
 @dataclass(frozen=True)
-class Asked:
+class RoutedRequest:
     """One request, of whom it is asked and how, and where its answer goes."""
 
     request: Request
@@ -79,7 +79,7 @@ class Answerer(ABC):
         return 0
 
     @abstractmethod
-    def begin(self, asked: Sequence[Asked]) -> None:
+    def begin(self, asked: Sequence[RoutedRequest]) -> None:
         """Take requests; their answers are given as they come."""
 
     @abstractmethod
@@ -156,7 +156,7 @@ def _advance(
         del opened[number]
         return 0
     each.round = Round(requests)
-    answerer.begin([Asked(request, each.subject, each.round, place) for place, request in enumerate(requests)])
+    answerer.begin([RoutedRequest(request, each.subject, each.round, place) for place, request in enumerate(requests)])
     return len(requests)
 
 

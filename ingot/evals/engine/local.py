@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from ingot.envs.rollout.rollout import Drawing, rollout
-from ingot.evals.engine.answer import Answerer, Asked
+from ingot.evals.engine.answer import Answerer, RoutedRequest
 from ingot.evals.engine.memory import Remembered, RememberingEngine, score_key
 from ingot.evals.engine.prompt import answer_text, as_conversation, chat_tokens, plain_text, split_tokens, text_tokens
 from ingot.evals.engine.request import (
@@ -50,7 +50,7 @@ AHEAD = 4  # requests that the engine is given, for each of its slots
 class _Sum:
     """The answer to a request that is scored in one or more pieces."""
 
-    asked: Asked
+    asked: RoutedRequest
     left: int
     logprob: float = 0.0
     greedy: bool = True
@@ -82,7 +82,7 @@ class _Reading:
 class _Text:
     """A text to write."""
 
-    asked: Asked
+    asked: RoutedRequest
     prompt: list[int]
     sampling: Sampling
 
@@ -95,7 +95,7 @@ class LocalAnswerer(Answerer):
         self.chat = ChatFormat(self.tokenizer) if self.tokenizer.chat_template is not None else None
         self._waiting: deque[_Text | _Reading] = deque()
         self._open: list[tuple[_Text | _Reading, Request | Remembered]] = []
-        self._plays: deque[list[Asked]] = deque()
+        self._plays: deque[list[RoutedRequest]] = deque()
         self._ahead = AHEAD * policy.engine.slots
         self.cut = 0  # prompts that were too long
 
@@ -104,8 +104,8 @@ class LocalAnswerer(Answerer):
         """Those that the engine has written."""
         return self.policy.engine.stats.generated_tokens
 
-    def begin(self, asked: Sequence[Asked]) -> None:
-        plays: dict[tuple[object, ...], list[Asked]] = defaultdict(list)
+    def begin(self, asked: Sequence[RoutedRequest]) -> None:
+        plays: dict[tuple[object, ...], list[RoutedRequest]] = defaultdict(list)
         readings: dict[tuple[tuple[int, ...], int], _Reading] = {}
         for each in asked:
             request = each.request
@@ -165,7 +165,7 @@ class LocalAnswerer(Answerer):
         self.policy.memory.keep(score_key(work.tokens, work.first, tuple(work.lasts)), {"scores": scores})
         work.give(scores)
 
-    def _text(self, asked: Asked, request: Generation) -> _Text:
+    def _text(self, asked: RoutedRequest, request: Generation) -> _Text:
         subject = asked.subject
         if in_chat(request, subject):
             chat = self._chat()
@@ -236,7 +236,7 @@ class LocalAnswerer(Answerer):
 
     def _add_readings(
         self,
-        asked: Asked,
+        asked: RoutedRequest,
         pieces: Sequence[tuple[list[int], list[int]]],
         readings: dict[tuple[tuple[int, ...], int], _Reading],
     ) -> None:
@@ -249,7 +249,7 @@ class LocalAnswerer(Answerer):
 
     # ---- episodes
 
-    def _play(self, group: Sequence[Asked]) -> None:
+    def _play(self, group: Sequence[RoutedRequest]) -> None:
         """Episodes of one kind of sampling, while texts and likelihoods fill the rest of the batch."""
         plays = [each.request for each in group if isinstance(each.request, Play)]
         environments: dict[str, Environment] = {play.task.kind: play.environment for play in plays}
@@ -284,7 +284,7 @@ def in_chat(request: Generation | Likelihood, subject: Subject) -> bool:
     return isinstance(request.prompt, Conversation) or (isinstance(request.prompt, Question) and subject.form == "chat")
 
 
-def as_asked(asked: Asked) -> Task:
+def as_asked(asked: RoutedRequest) -> Task:
     """The task, with or without thinking as the subject is measured."""
     assert isinstance(asked.request, Play)
     task, thinking = asked.request.task, asked.subject.thinking

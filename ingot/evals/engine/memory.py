@@ -58,7 +58,7 @@ def _key(kind: str, tokens: Sequence[int], values: Sequence[Any]) -> str:
     return digest.hexdigest()[:32]
 
 
-class Memory:
+class AnswerMemory:
     """The answers of one model in a file; None: they are kept for this run alone."""
 
     def __init__(self, path: Path | None) -> None:
@@ -99,7 +99,7 @@ class Memory:
                 self._file.flush()
                 self._unsaved = 0
 
-    def __enter__(self) -> Memory:
+    def __enter__(self) -> AnswerMemory:
         return self
 
     def __exit__(
@@ -123,7 +123,7 @@ class Remembered:
 class RememberingEngine:
     """An engine that looks into the memory first; a policy of rollouts (envs/rollout/policies.py)."""
 
-    def __init__(self, engine: Engine, memory: Memory) -> None:
+    def __init__(self, engine: Engine, memory: AnswerMemory) -> None:
         self.engine, self.memory = engine, memory
         self.found = 0  # answers that were known
         self._open: list[tuple[Request, str | None]] = []

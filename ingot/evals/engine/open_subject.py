@@ -67,7 +67,7 @@ def _open_checkpoint(
     config: EvalConfig, path: Path, subject: Subject, answers: Path | None, folder: StageFolder
 ) -> Iterator[tuple[Subject, Answerer]]:
     from ingot.evals.engine.local import LocalAnswerer
-    from ingot.evals.engine.memory import Memory, RememberingEngine, model_name
+    from ingot.evals.engine.memory import AnswerMemory, RememberingEngine, model_name
 
     local = load_local(config, path)
     engine, tokenizer = local.engine, local.model.tokenizer
@@ -81,7 +81,7 @@ def _open_checkpoint(
         given_tokenizer=tokenizer,
         max_tokens=engine.length,
     )
-    with closing(engine), Memory(None if answers is None else answers / f"{model_name(engine)}.jsonl") as memory:
+    with closing(engine), AnswerMemory(None if answers is None else answers / f"{model_name(engine)}.jsonl") as memory:
         answerer = LocalAnswerer(tokenizer, RememberingEngine(engine, memory), subject.stop)
         yield subject, answerer
     if answerer.cut:

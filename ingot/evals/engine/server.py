@@ -22,9 +22,9 @@ from ingot.data.synthesize.config import EndpointConfig
 from ingot.data.synthesize.writer import CHAT, TEXT, Endpoint
 from ingot.envs.rollout.endpoint import EndpointPolicy
 from ingot.envs.rollout.rollout import Drawing, rollout
-from ingot.evals.engine.answer import Answerer, Asked
+from ingot.evals.engine.answer import Answerer, RoutedRequest
 from ingot.evals.engine.local import as_asked, cut_at, in_chat, together
-from ingot.evals.engine.memory import Memory
+from ingot.evals.engine.memory import AnswerMemory
 from ingot.evals.engine.prompt import answer_text, as_conversation, plain_text
 from ingot.evals.engine.request import (
     Generation,
@@ -58,13 +58,13 @@ class ServerAnswerer(Answerer):
         self.config, self.stop, self.tokenizer = config, stop, tokenizer
         self.endpoint = Endpoint(config)
         name = hashlib.sha256(f"{config.url}/{config.model}".encode()).hexdigest()[:24]
-        self.memory = Memory(None if answers is None else answers / f"{name}.jsonl")
+        self.memory = AnswerMemory(None if answers is None else answers / f"{name}.jsonl")
         self._threads = ThreadPoolExecutor(config.concurrency, thread_name_prefix="ingot-evals")
-        self._open: list[tuple[Asked, str, Take, Future[dict[str, Any] | None]]] = []
-        self._plays: deque[list[Asked]] = deque()
+        self._open: list[tuple[RoutedRequest, str, Take, Future[dict[str, Any] | None]]] = []
+        self._plays: deque[list[RoutedRequest]] = deque()
 
-    def begin(self, asked: Sequence[Asked]) -> None:
-        plays: dict[tuple[object, ...], list[Asked]] = defaultdict(list)
+    def begin(self, asked: Sequence[RoutedRequest]) -> None:
+        plays: dict[tuple[object, ...], list[RoutedRequest]] = defaultdict(list)
         for each in asked:
             request = each.request
             if isinstance(request, Play):
@@ -103,7 +103,7 @@ class ServerAnswerer(Answerer):
         self._threads.shutdown(wait=True, cancel_futures=True)
         self.memory.__exit__(None, None, None)
 
-    def _send(self, asked: Asked, path: str, body: dict[str, Any], take: Take) -> None:
+    def _send(self, asked: RoutedRequest, path: str, body: dict[str, Any], take: Take) -> None:
         body = {"model": self.config.model, **body}
         key = hashlib.sha256(json.dumps([path, body], sort_keys=True).encode()).hexdigest()[:32]
         known = self.memory.find(key)
@@ -152,7 +152,7 @@ class ServerAnswerer(Answerer):
         body = {"prompt": text, "max_tokens": 0, "echo": True, "logprobs": 1, "temperature": 0}
         return TEXT, body, partial(_likely, len(context))
 
-    def _play(self, group: Sequence[Asked]) -> None:
+    def _play(self, group: Sequence[RoutedRequest]) -> None:
         if self.tokenizer is None:
             raise RecipeError("episodes need a tokenizer", place=self.config.url, fix="give --tokenizer FOLDER")
         plays = [each.request for each in group if isinstance(each.request, Play)]

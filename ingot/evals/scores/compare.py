@@ -25,7 +25,7 @@ ENOUGH_SHARED = 0.5  # of the smaller set of questions, to compare question by q
 
 
 @dataclass(frozen=True)
-class Change:
+class MetricChange:
     """A metric of one model less that of the first."""
 
     difference: Estimate
@@ -72,7 +72,7 @@ class ComparedMetric:
     label: str
     held_out: bool
     metrics: tuple[Metric | None, ...]
-    changes: tuple[Change | None, ...]
+    changes: tuple[MetricChange | None, ...]
 
     def as_json(self) -> dict[str, Any]:
         """Plain data."""
@@ -86,7 +86,7 @@ class ComparedMetric:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class ModelComparison:
     """Models and their metrics."""
 
     models: tuple[str, ...]
@@ -102,14 +102,14 @@ class Comparison:
         return {"models": list(self.models), "tests": self.tests, "metrics": [row.as_json() for row in self.rows]}
 
 
-def compare(folders: Sequence[Path]) -> Comparison:
+def compare(folders: Sequence[Path]) -> ModelComparison:
     """The scores in two or more folders (of scores, of eval stages, or of a step in a history) side by side."""
     if len(folders) < 2:
         raise RecipeError("a comparison needs two folders of scores or more", fix="ingot eval compare A B")
     return compare_scores(dict(zip(distinct_names(folders), map(load_scores, folders), strict=True)))
 
 
-def compare_scores(scores: Mapping[str, Mapping[str, Metric]]) -> Comparison:
+def compare_scores(scores: Mapping[str, Mapping[str, Metric]]) -> ModelComparison:
     """Metrics by model side by side; the metrics that no two models share stay, without a change."""
     names = list(dict.fromkeys(name for metrics in scores.values() for name in metrics))
     rows = [_row(name, [metrics.get(name) for metrics in scores.values()]) for name in names]
@@ -130,7 +130,7 @@ def compare_scores(scores: Mapping[str, Mapping[str, Metric]]) -> Comparison:
         )
         for row in rows
     ]
-    return Comparison(tuple(scores), tuple(rows))
+    return ModelComparison(tuple(scores), tuple(rows))
 
 
 def distinct_names(folders: Sequence[Path]) -> list[str]:
@@ -144,7 +144,7 @@ def distinct_names(folders: Sequence[Path]) -> list[str]:
     return [f"{name} ({number})" for number, name in enumerate(names, start=1)]
 
 
-def change_between(before: Metric, after: Metric) -> Change:
+def change_between(before: Metric, after: Metric) -> MetricChange:
     """What changed, before any correction."""
     shared = _shared(before, after)
     if shared:
@@ -152,7 +152,7 @@ def change_between(before: Metric, after: Metric) -> Change:
     difference, sign = after.minus(before), 1 if after.higher_is_better else -1
     up = {unit: sign * (after.units[unit] - before.units[unit]) for unit in shared}
     p_value = after.p_value(before)
-    return Change(
+    return MetricChange(
         difference=difference,
         p_value=p_value,
         corrected=p_value,

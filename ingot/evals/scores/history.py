@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ingot.evals.scores.scores import Metric, Sample, load_scores, save_scores
-from ingot.evals.scores.signal import History, Run, Signal, signal
+from ingot.evals.scores.signal import MetricHistory, MetricRun, Signal, signal
 from ingot.workspace.files import read_json
 
 HISTORY, STEP, PREFIX = "history", "step.json", "step-"
@@ -59,17 +59,17 @@ def signals(histories: Mapping[tuple[str, int], Sequence[Measurement]]) -> dict[
     return {name: signal(history_of(metric, histories)) for name, metric in metrics.items()}
 
 
-def history_of(metric: Metric, histories: Mapping[tuple[str, int], Sequence[Measurement]]) -> History:
+def history_of(metric: Metric, histories: Mapping[tuple[str, int], Sequence[Measurement]]) -> MetricHistory:
     """One metric's values out of histories."""
     runs = [
-        Run(
+        MetricRun(
             model,
             seed,
             {row.step: row.metrics[metric.name].estimate.value for row in rows if metric.name in row.metrics},
         )
         for (model, seed), rows in histories.items()
     ]
-    return History(
+    return MetricHistory(
         metric.name,
         [run for run in runs if run.scores],
         metric.chance,

@@ -42,7 +42,7 @@ Class = Literal["stable", "noisy", "blind", "unknown"]
 
 
 @dataclass(frozen=True)
-class Run:
+class MetricRun:
     """A metric over the steps of one training run."""
 
     model: str
@@ -51,11 +51,11 @@ class Run:
 
 
 @dataclass(frozen=True)
-class History:
+class MetricHistory:
     """All that is known of a metric at one size of model."""
 
     metric: str
-    runs: Sequence[Run]
+    runs: Sequence[MetricRun]
     chance: float | None = None
     standard_error: float | None = None  # of one score
     higher_is_better: bool = True
@@ -98,7 +98,7 @@ class _Found:
             (self.good if enough else otherwise).append(text)
 
 
-def signal(history: History) -> Signal:
+def signal(history: MetricHistory) -> Signal:
     """The signal of a metric, its class, and the reasons."""
     runs = [_oriented(run, history.higher_is_better) for run in history.runs]
     if max((len(run.scores) for run in runs), default=0) < FEWEST:
@@ -133,20 +133,20 @@ def signal(history: History) -> Signal:
     )
 
 
-def last_noise(run: Run) -> float | None:
+def last_noise(run: MetricRun) -> float | None:
     """The standard deviation (n) of the last checkpoints of a run."""
     last = _last(run)
     return statistics.pstdev(last) if len(last) > 1 else None
 
 
-def last_jitter(run: Run) -> float | None:
+def last_jitter(run: MetricRun) -> float | None:
     """The noise of the last checkpoints without their trend: second differences know no straight line."""
     last = _last(run)
     bends = [c - 2 * b + a for a, b, c in zip(last, last[1:], last[2:], strict=False)]
     return math.sqrt(math.fsum(bend * bend for bend in bends) / (6 * len(bends))) if bends else None
 
 
-def signal_to_noise(runs: Sequence[Run]) -> float | None:
+def signal_to_noise(runs: Sequence[MetricRun]) -> float | None:
     """The ratio of relative spread over models and relative noise of a model; None for one model.
 
     A model's score is the mean of its last checkpoints, its noise that of its last checkpoints, averaged over runs.
@@ -161,7 +161,7 @@ def signal_to_noise(runs: Sequence[Run]) -> float | None:
     return _ratio(max(scores) - min(scores), statistics.fmean(noises))  # both over the same mean, which cancels
 
 
-def order_stability(runs: Sequence[Run]) -> float | None:
+def order_stability(runs: Sequence[MetricRun]) -> float | None:
     """The mean of Kendall's tau between the orders of the models at consecutive steps; None for fewer than two models."""
     scores: dict[int, dict[str, list[float]]] = {}
     for run in runs:
@@ -173,7 +173,7 @@ def order_stability(runs: Sequence[Run]) -> float | None:
     return _mean([kendall(before, after) for before, after in pairwise(orders)])
 
 
-def _over_seeds(runs: Sequence[Run]) -> tuple[float | None, float | None]:
+def _over_seeds(runs: Sequence[MetricRun]) -> tuple[float | None, float | None]:
     """The standard deviation over seeds at the last step that all seeds of a model have, and mean over it; means over models."""
     noises, ratios = [], []
     for model in {run.model: None for run in runs}:
@@ -186,20 +186,24 @@ def _over_seeds(runs: Sequence[Run]) -> tuple[float | None, float | None]:
     return _mean(noises), _mean(ratios)
 
 
-def _monotonic(run: Run) -> float | None:
+def _monotonic(run: MetricRun) -> float | None:
     steps = sorted(run.scores)
     return spearman(steps, [run.scores[step] for step in steps]) or 0.0 if len(steps) >= FEWEST else None
 
 
-def _oriented(run: Run, higher_is_better: bool) -> Run:
-    return run if higher_is_better else Run(run.model, run.seed, {step: -value for step, value in run.scores.items()})
+def _oriented(run: MetricRun, higher_is_better: bool) -> MetricRun:
+    return (
+        run
+        if higher_is_better
+        else MetricRun(run.model, run.seed, {step: -value for step, value in run.scores.items()})
+    )
 
 
-def _end(run: Run) -> float:
+def _end(run: MetricRun) -> float:
     return statistics.fmean(_last(run))
 
 
-def _last(run: Run) -> list[float]:
+def _last(run: MetricRun) -> list[float]:
     return [run.scores[step] for step in sorted(run.scores)][-LAST:]
 
 

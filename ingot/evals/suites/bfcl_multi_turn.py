@@ -27,7 +27,7 @@ from ingot.evals.engine.prompt import Form
 from ingot.evals.engine.request import Play
 from ingot.evals.scores.scores import Metric, Sample, metric_of_units, of_equal_weight, spread
 from ingot.evals.suites.bfcl.apis import MODULES, PACKAGE
-from ingot.evals.suites.bfcl.conversation import STEPS, Question, ServiceConversation
+from ingot.evals.suites.bfcl.conversation import STEPS, MultiTurnQuestion, ServiceConversation
 from ingot.workspace.errors import CheckFailed, DataError, RecipeError
 from ingot.workspace.packages import pip_install
 
@@ -72,7 +72,7 @@ class BfclMultiTurn(Suite):
         ]
         return Measured(multi_turn_metrics(episodes), [_sample(each) for each in spread(episodes)])
 
-    def questions(self, category: str, subject: Subject) -> list[Question]:
+    def questions(self, category: str, subject: Subject) -> list[MultiTurnQuestion]:
         """The questions of a category."""
         rows = self._rows(category, _files(category), subject)
         if not rows:
@@ -85,7 +85,7 @@ class BfclMultiTurn(Suite):
 
     def _question(
         self, category: str, place: str, row: dict[str, Any], references: Mapping[str, Any], subject: Subject
-    ) -> Question:
+    ) -> MultiTurnQuestion:
         id, turns = need(row, "id", str, place), need(row, "question", list, place)
         reference = references.get(id, [])
         if len(reference) != len(turns):
@@ -108,7 +108,7 @@ class BfclMultiTurn(Suite):
             int(turn): [described.pop(name) for name in names if name in described] for turn, names in missed.items()
         }
         state = {"id": id, "involved_classes": services, "initial_config": need(row, "initial_config", dict, place)}
-        return Question(id, category, turns, list(described.values()), state, reference, later)
+        return MultiTurnQuestion(id, category, turns, list(described.values()), state, reference, later)
 
     def _functions(self, service: str, subject: Subject) -> list[tuple[str, dict[str, Any]]]:
         return self._rows(service, (f"bfcl/multi_turn_func_doc/{service}.json*",), subject)
@@ -124,7 +124,7 @@ def multi_turn_metrics(episodes: Sequence[Episode]) -> list[Metric]:
     by_category: dict[str, dict[str, float]] = {}
     for each in episodes:
         if not each.failed:
-            question: Question = each.task.data["question"]
+            question: MultiTurnQuestion = each.task.data["question"]
             by_category.setdefault(question.category, {})[question.id] = each.score.rewards["correct"]
     if not by_category:
         problem = f"the services failed in every conversation: {episodes[0].score.error}"
@@ -157,7 +157,7 @@ def _files(category: str, folder: str = "") -> tuple[str, str]:
 
 
 def _sample(episode: Episode) -> Sample:
-    question: Question = episode.task.data["question"]
+    question: MultiTurnQuestion = episode.task.data["question"]
     said = [f"{message.role}: {message.content or message.tool_calls}" for message in episode.messages]
     kind, asked, expected = f"bfcl/{question.category}", episode.task.question, str(question.reference)
     return Sample(question.id, kind, asked, "\n".join(said), expected, episode.score.correct)

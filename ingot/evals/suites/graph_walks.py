@@ -51,7 +51,7 @@ Operation = Literal["bfs", "parents"]
 
 
 @dataclass(frozen=True)
-class Asked:
+class GraphQuestion:
     """A question and the nodes that answer it."""
 
     id: str
@@ -90,16 +90,16 @@ class GraphWalks(Suite):
             metrics += _metrics(name, members, texts)
         return Measured(metrics, [each.sample(texts[each.id]) for each in spread(asked)])
 
-    def groups(self, subject: Subject) -> dict[str, list[Asked]]:
+    def groups(self, subject: Subject) -> dict[str, list[GraphQuestion]]:
         """The questions by length and operation, or by the kind of the published rows."""
-        groups: dict[str, list[Asked]] = {}
+        groups: dict[str, list[GraphQuestion]] = {}
         if self.files:
             for place, row in subject.some(rows_of(self.files, (), None, given=True, suite="graph_walks")):
                 kind = need(row, "problem_type", str, place)
                 members = groups.setdefault(kind, [])
                 nodes = frozenset(need(row, "answer_nodes", list, place))
                 members.append(
-                    Asked(f"graph_walks-{kind}-{len(members)}", kind, need(row, "prompt", str, place), nodes)
+                    GraphQuestion(f"graph_walks-{kind}-{len(members)}", kind, need(row, "prompt", str, place), nodes)
                 )
             return groups
         count = min(self.count, subject.limit or self.count)
@@ -117,7 +117,7 @@ class GraphWalks(Suite):
 
     def _question(
         self, operation: Operation, length: int, number: int, seed: int, tokens: Callable[[str], int]
-    ) -> Asked:
+    ) -> GraphQuestion:
         """A question of at most `length` tokens, a pure function of the seed."""
         name = f"graph_walks-{operation}-{length}-{number}"
 
@@ -140,7 +140,7 @@ class GraphWalks(Suite):
             edges = graph(size)
             asked, nodes = self._operation(operation, edges, random.Random(f"{name}/{seed}/{size}"))
             if tokens(prompt := written(edges, asked)) <= length:
-                return Asked(name, operation, prompt, nodes)
+                return GraphQuestion(name, operation, prompt, nodes)
         raise RecipeError(
             f"no graph fits into {length} tokens", place="suite graph_walks", fix="measure longer lengths"
         )
@@ -222,7 +222,7 @@ def set_f1(found: frozenset[str], right: frozenset[str]) -> float:
     return 2 * len(found & right) / (len(found) + len(right)) if found and right else 0.0
 
 
-def _metrics(group: str, members: Sequence[Asked], texts: dict[str, str]) -> list[Metric]:
+def _metrics(group: str, members: Sequence[GraphQuestion], texts: dict[str, str]) -> list[Metric]:
     label = f"Graph walks{f', {group}' if group else ''}"
     end = f"/{group}" if group else ""
     strict: dict[str, Any] = {each.id: set_f1(last_line_answer(texts[each.id]), each.nodes) for each in members}

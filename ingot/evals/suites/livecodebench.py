@@ -21,7 +21,7 @@ from pydantic import Field
 
 from ingot.envs.rows import Row, need
 from ingot.envs.tasks._programs import program_of
-from ingot.envs.verifiers.code.tests import Call, Calls, InputOutput
+from ingot.envs.verifiers.code.tests import Calls, FunctionCall, InputOutput
 from ingot.evals.bases.code_problems import CodeProblems
 from ingot.evals.bases.generations import Item
 from ingot.evals.bases.suite import Subject
@@ -86,7 +86,7 @@ class Livecodebench(CodeProblems):
         tests, place = item.data["tests"], item.data["place"]
         if not item.data["name"]:
             return InputOutput([(str(test["input"]), str(test["output"])) for test in tests])
-        calls = [Call(_values(test["input"], place), _value(test["output"], place)) for test in tests]
+        calls = [FunctionCall(_values(test["input"], place), _value(test["output"], place)) for test in tests]
         return Calls(ENTRY, calls)
 
 

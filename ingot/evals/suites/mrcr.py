@@ -66,7 +66,7 @@ END_TOKENS = 4  # of the answer's turn, beside its text
 
 
 @dataclass(frozen=True)
-class Asked:
+class ReplyQuestion:
     """A conversation, the prefix that the answer begins with, and the reply that it repeats."""
 
     id: str
@@ -107,9 +107,9 @@ class Mrcr(Suite):
             metrics.append(_metric(f"mrcr/{name}", members, texts, f"Co-reference, {name}"))
         return Measured(metrics, [each.sample(texts[each.id]) for each in spread(asked)])
 
-    def groups(self, subject: Subject) -> dict[str, list[Asked]]:
+    def groups(self, subject: Subject) -> dict[str, list[ReplyQuestion]]:
         """The conversations by copies and length, or by copies as published."""
-        groups: dict[str, list[Asked]] = {}
+        groups: dict[str, list[ReplyQuestion]] = {}
         if self.files:
             for place, row in subject.some(rows_of(self.files, (), None, given=True, suite="mrcr")):
                 copies = need(row, "n_needles", int, place)
@@ -117,10 +117,10 @@ class Mrcr(Suite):
                 prefix = need(row, "random_string_to_prepend", str, place)
                 turns = tuple(Message.from_dict(each) for each in json.loads(need(row, "prompt", str, place)))
                 reply = need(row, "answer", str, place).removeprefix(prefix)
-                members.append(Asked(f"mrcr-{copies}-{len(members)}", turns, prefix, reply, copies))
+                members.append(ReplyQuestion(f"mrcr-{copies}-{len(members)}", turns, prefix, reply, copies))
             return groups
         count = min(self.count, subject.limit or self.count)
-        size = Size.of(subject)
+        size = ConversationSize.of(subject)
         for length in self.lengths:
             for copies in self.copies:
                 subject.stop.check()
@@ -139,7 +139,7 @@ def score(answer: str, reply: str, prefix: str) -> float:
 
 
 @dataclass(frozen=True)
-class Size:
+class ConversationSize:
     """Tokens of conversations: what the chat template puts around a question, and around each pair of turns before it."""
 
     tokenizer: Tokenizer
@@ -147,7 +147,7 @@ class Size:
     pair: int
 
     @classmethod
-    def of(cls, subject: Subject) -> Size:
+    def of(cls, subject: Subject) -> ConversationSize:
         """Measured on a short conversation."""
         tokenizer = subject.tokenizer
         chat, thinking = ChatFormat(tokenizer), subject.thinking is not False
@@ -161,7 +161,7 @@ class Size:
         return sum(len(self.tokenizer.encode(text)) for text in texts)
 
 
-def conversation(name: str, copies: int, length: int, size: Size, seed: int) -> Asked:
+def conversation(name: str, copies: int, length: int, size: ConversationSize, seed: int) -> ReplyQuestion:
     """A conversation of at most so many tokens with its answer, a pure function of its name and the seed."""
     rng = random.Random(f"{name}/{seed}")
     form, topic = rng.choice(FORMS), rng.choice(TOPICS)
@@ -189,7 +189,7 @@ def conversation(name: str, copies: int, length: int, size: Size, seed: int) -> 
     left = iter(replies)
     ordered = [(asked, next(left) if asked == f"Write a {form} about {topic}." else reply) for asked, reply in pairs]
     turns = [Message(role, text) for pair in ordered for role, text in zip(("user", "assistant"), pair, strict=True)]  # type: ignore[arg-type]
-    return Asked(name, (*turns, Message("user", question)), prefix, replies[which], copies)
+    return ReplyQuestion(name, (*turns, Message("user", question)), prefix, replies[which], copies)
 
 
 def _reply(rng: random.Random, form: str, topic: str) -> str:
@@ -206,6 +206,6 @@ def ordinal(number: int) -> str:
     return f"{number}{ {1: 'st', 2: 'nd', 3: 'rd'}.get(number, 'th') }".replace(" ", "")
 
 
-def _metric(name: str, members: Sequence[Asked], texts: dict[str, str], label: str) -> Metric:
+def _metric(name: str, members: Sequence[ReplyQuestion], texts: dict[str, str], label: str) -> Metric:
     units = {each.id: score(texts[each.id], each.reply, each.prefix) for each in members}
     return metric_of_units(name, units, label)

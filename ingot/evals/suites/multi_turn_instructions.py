@@ -13,7 +13,7 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from ingot.envs.tasks._instruction_prompts import REQUESTS, Request, draw_request
+from ingot.envs.tasks._instruction_prompts import REQUESTS, InstructionRequest, draw_request
 from ingot.envs.verifiers.instructions.instruction import find_instruction
 from ingot.evals.bases.generations import Grade, Graded, Item, grading, kept_samples, score_metrics, trouble_metrics
 from ingot.evals.bases.instruction_rows import grade_instructions, instruction_metrics
@@ -51,7 +51,7 @@ class MultiTurnInstructions(Suite):
     def items(self, seed: int) -> Sequence[Item]:
         """The conversations of a seed, each request once."""
         rng = random.Random(f"multi_turn_instructions/{seed}")
-        drawn: dict[str, Request] = {}
+        drawn: dict[str, InstructionRequest] = {}
         while len(drawn) < self.count:
             request = draw_request(rng, self.most)
             drawn.setdefault(request.question, request)
@@ -64,7 +64,7 @@ def grade(item: Item, answer: str) -> Grade:
     return Grade({**scores, "kept_topic": float(item.data["topic"].lower() in answer.lower())})
 
 
-def _item(id: str, request: Request) -> Item:
+def _item(id: str, request: InstructionRequest) -> Item:
     starts = (each.format(topic=request.topic) for each in REQUESTS)
     ask = next(start for start in starts if request.question.startswith(start))
     instructions = [find_instruction(id, kwargs) for id, kwargs in request.instructions]

@@ -63,7 +63,7 @@ class Truthfulqa(FileSuite):
 
 
 @dataclass(frozen=True)
-class Asked:
+class TruthQuestion:
     """A question with its two lists of answers; `right` of the second are right."""
 
     one: Item
@@ -71,17 +71,17 @@ class Asked:
     right: tuple[bool, ...]
 
 
-def questions_of(row: Row, place: str) -> Asked:
+def questions_of(row: Row, place: str) -> TruthQuestion:
     """A row: of the data set with choices, or of the one with lists of right and wrong answers."""
     text = f"Q: {need(row, 'question', str, place)}\nA:"
     if "mc1_targets" in row:
         one, many = row["mc1_targets"], row["mc2_targets"]
         right = tuple(bool(label) for label in many["labels"])
-        return Asked(Item(text, tuple(one["choices"]), 0), Item(text, tuple(many["choices"]), 0), right)
+        return TruthQuestion(Item(text, tuple(one["choices"]), 0), Item(text, tuple(many["choices"]), 0), right)
     rights, wrongs = need(row, "correct_answers", list, place), need(row, "incorrect_answers", list, place)
     best = need(row, "best_answer", str, place)
     right = (True,) * len(rights) + (False,) * len(wrongs)
-    return Asked(Item(text, (best, *wrongs), 0), Item(text, (*rights, *wrongs), 0), right)
+    return TruthQuestion(Item(text, (best, *wrongs), 0), Item(text, (*rights, *wrongs), 0), right)
 
 
 def right_mass(logprobs: Sequence[float], right: Sequence[bool]) -> float:

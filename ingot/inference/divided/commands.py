@@ -3,7 +3,7 @@
 Each command goes over a pipe; the tensors that belong to it follow as collectives of the group, in this order:
 
     MakeCaches    –
-    Room          the smallest number of bytes that a rank has for caches: one minimum over the ranks
+    CacheBudget   the smallest number of bytes that a rank has for caches: one minimum over the ranks
     Hidden        whole numbers of a pass, from rank 0; then the sums inside the layers
     Read          tokens, from rank 0; then the sums inside the layers
     Project       states, from rank 0; then the columns of all ranks
@@ -32,7 +32,7 @@ class MakeCaches:
 
 
 @dataclass(frozen=True)
-class Room:
+class CacheBudget:
     """Say how much memory there is for caches."""
 
 
@@ -86,4 +86,4 @@ class Load:
     """Take new weights."""
 
 
-Command = MakeCaches | Room | Hidden | Read | Project | CopyCaches | ClearCaches | Load
+Command = MakeCaches | CacheBudget | Hidden | Read | Project | CopyCaches | ClearCaches | Load

@@ -20,6 +20,7 @@ from torch._C._distributed_c10d import TCPStore
 from torch.distributed.distributed_c10d import Store
 
 from ingot.inference.divided.commands import (
+    CacheBudget,
     ClearCaches,
     Command,
     CopyCaches,
@@ -28,9 +29,8 @@ from ingot.inference.divided.commands import (
     MakeCaches,
     Project,
     Read,
-    Room,
 )
-from ingot.inference.divided.rank import build_part, load_part, smallest_room
+from ingot.inference.divided.rank import build_part, load_part, smallest_cache_budget
 from ingot.inference.memory import clear_caches, copy_caches
 from ingot.model.config import ModelConfig
 from ingot.model.mixers.cache import Cache
@@ -40,7 +40,7 @@ PR_SET_PDEATHSIG = 1
 
 
 @dataclass(frozen=True)
-class Place:
+class RankDevice:
     """A rank of the group, and its device."""
 
     rank: int
@@ -62,12 +62,12 @@ class Place:
 
 
 @dataclass(frozen=True)
-class Start:
+class FollowerStart:
     """All that a follower must know."""
 
     model: ModelConfig
     dtype: torch.dtype
-    place: Place
+    place: RankDevice
     threads: int
     port: int  # of the leader's store
     leader: int  # its process
@@ -76,7 +76,7 @@ class Start:
 class Follower:
     """The part of the model, its caches, and what is done with them."""
 
-    def __init__(self, start: Start) -> None:
+    def __init__(self, start: FollowerStart) -> None:
         store = TCPStore("127.0.0.1", start.port, start.place.ranks, timeout=start.place.timeout)
         self.device = start.place.join(store)
         self.model, self.cuts = build_part(Transformer, start.model, start.dtype, self.device)
@@ -93,8 +93,8 @@ class Follower:
         match command:
             case MakeCaches():
                 self.layers = self.model.make_caches(command.shape)
-            case Room():
-                smallest_room(self.device)
+            case CacheBudget():
+                smallest_cache_budget(self.device)
             case Hidden():
                 self._hidden(command)
             case Read():

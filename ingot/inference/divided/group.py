@@ -26,7 +26,7 @@ from torch import distributed
 from torch._C._distributed_c10d import TCPStore
 
 from ingot.inference.divided.commands import Command
-from ingot.inference.divided.follower import Place, Start
+from ingot.inference.divided.follower import FollowerStart, RankDevice
 from ingot.inference.divided.leader import LeadingModel
 from ingot.inference.divided.rank import build_part
 from ingot.model.config import ModelConfig
@@ -38,7 +38,7 @@ END_SECONDS = 5.0
 FOLLOWER = "ingot.inference.divided.follower"
 
 
-class Group:
+class EngineGroup:
     """A rank on each of `devices`, and the model of its leader, without weights: `Engine(group.model)`.
 
     The thread that makes it must live as long as the group. `backend` is torch's; gloo lets ranks share a GPU, for tests.
@@ -66,14 +66,14 @@ class Group:
         with ExitStack() as failed:
             failed.callback(self.close)
             for rank in range(1, self.size):
-                place = Place(rank, self.size, devices[rank], backend, TIMEOUT)
-                self._add(rank, Start(config, dtype, place, threads, store.port, os.getpid()))
-            device = Place(0, self.size, devices[0], backend, TIMEOUT).join(store)
+                place = RankDevice(rank, self.size, devices[rank], backend, TIMEOUT)
+                self._add(rank, FollowerStart(config, dtype, place, threads, store.port, os.getpid()))
+            device = RankDevice(0, self.size, devices[0], backend, TIMEOUT).join(store)
             self.model, cuts = build_part(LeadingModel, config, dtype, device)
             failed.pop_all()
         self.model.cuts, self.model.group = cuts, self
 
-    def _add(self, rank: int, start: Start) -> None:
+    def _add(self, rank: int, start: FollowerStart) -> None:
         """Start a follower, and a thread that waits for its end."""
         pipe, far_end = Pipe()
         with far_end:

@@ -11,29 +11,49 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from contextlib import AbstractContextManager
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, distributed
 
-from ingot.inference.divided.commands import ClearCaches, CopyCaches, Hidden, Load, MakeCaches, Project, Read, Room
-from ingot.inference.divided.rank import Cut, load_part, smallest_room
+from ingot.inference.divided.commands import (
+    CacheBudget,
+    ClearCaches,
+    Command,
+    CopyCaches,
+    Hidden,
+    Load,
+    MakeCaches,
+    Project,
+    Read,
+)
+from ingot.inference.divided.rank import Cut, load_part, smallest_cache_budget
 from ingot.inference.memory import Copies, CopyKind, Memory
-from ingot.inference.weights import Weights, check_shapes
+from ingot.inference.weights import EngineWeights, check_shapes
 from ingot.model.mixers.cache import Cache, CacheShape
 from ingot.model.transformer import Transformer
 from ingot.workspace.errors import IngotError
 
 log = logging.getLogger(__name__)
 
-if TYPE_CHECKING:
-    from ingot.inference.divided.group import Group
+
+class DividedRanks(Protocol):
+    """What the leader needs of the processes that follow it (group.py)."""
+
+    size: int
+
+    def together(self, command: Command) -> AbstractContextManager[None]:
+        """All ranks do this: the others by the command, this one by the body."""
+
+    def close(self) -> None:
+        """End the followers."""
 
 
 class LeadingModel(Transformer):
     """Rank 0's part of the model; what it computes is what the whole model would."""
 
-    group: Group  # both are set by the group that makes it
+    group: DividedRanks  # both are set by the group that makes it
     cuts: Mapping[str, Cut]
 
     def hidden(
@@ -94,10 +114,10 @@ class LeadingModel(Transformer):
         if own.is_cuda:
             log.warning("an engine over %d devices decodes without CUDA graphs", self.group.size)
 
-    def smallest_room(self) -> int:
+    def smallest_cache_budget(self) -> int:
         """Bytes that every rank has for caches."""
-        with self.group.together(Room()):
-            return smallest_room(self.embedding.weight.device)
+        with self.group.together(CacheBudget()):
+            return smallest_cache_budget(self.embedding.weight.device)
 
 
 class LeadingMemory(Memory):
@@ -116,7 +136,7 @@ class LeadingMemory(Memory):
             super()._copy(kind, copies)
 
 
-class LeadingWeights(Weights):
+class LeadingWeights(EngineWeights):
     """The checksum is that of the whole model. Nobody else has this model, so that writes need only be counted."""
 
     def __init__(self, model: LeadingModel) -> None:

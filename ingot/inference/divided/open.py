@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import torch
 
-from ingot.inference.divided.group import Group
+from ingot.inference.divided.group import EngineGroup
 from ingot.inference.engine import Engine
 from ingot.model.transformer import Transformer
 from ingot.workspace.errors import IngotError
@@ -26,7 +26,7 @@ def devices_from(first: torch.device, tensor: int) -> tuple[str, ...]:
 def open_divided(model: Transformer, devices: Sequence[str], *, slots: int, length: int | None) -> Engine:
     """An engine over these devices with the weights of `model`, which is not needed any more."""
     threads = max(1, torch.get_num_threads() // len(devices))
-    group = Group(model.config, model.embedding.weight.dtype, devices, threads)
+    group = EngineGroup(model.config, model.embedding.weight.dtype, devices, threads)
     group.model.tokenizer = model.tokenizer
     engine = Engine(group.model, slots=slots, length=length)
     engine.update(model.state_dict(), engine.version)

@@ -20,9 +20,9 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor, Shard
 
 from ingot.inference.checksum import fold_sums, tensor_sums
-from ingot.inference.memory import room_for_caches
+from ingot.inference.memory import cache_budget_bytes
 from ingot.model.config import ModelConfig
-from ingot.model.order import Order, in_model_order, in_ranks_order, orders
+from ingot.model.order import ShardOrder, in_model_order, in_ranks_order, orders
 from ingot.model.transformer import Transformer
 from ingot.train.parallel.tensor import divide_over
 from ingot.train.parallel.ties import all_gather
@@ -36,7 +36,7 @@ class Cut:
     """How a tensor of the model lies on the ranks: along `axis`, and in which order of its rows. None: whole on each."""
 
     axis: int | None = None
-    order: Order | None = None
+    order: ShardOrder | None = None
 
     def whole_shape(self, part: Tensor, ranks: int) -> tuple[int, ...]:
         """The shape of all parts together."""
@@ -97,8 +97,8 @@ def load_part(model: Transformer, cuts: Mapping[str, Cut], state: Mapping[str, T
     return fold_sums(sums)
 
 
-def smallest_room(device: torch.device) -> int:
+def smallest_cache_budget(device: torch.device) -> int:
     """Bytes that every rank has for caches."""
-    room = torch.tensor(room_for_caches(device), device=device)
-    distributed.all_reduce(room, distributed.ReduceOp.MIN)
-    return int(room)
+    budget = torch.tensor(cache_budget_bytes(device), device=device)
+    distributed.all_reduce(budget, distributed.ReduceOp.MIN)
+    return int(budget)

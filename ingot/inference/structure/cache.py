@@ -10,7 +10,7 @@ from typing import Generic, TypeVar
 Value = TypeVar("Value")
 
 
-class Cache(Generic[Value]):
+class ByteBoundedCache(Generic[Value]):
     """At most `limit` bytes of values, by the sizes given to `put`. For any number of threads."""
 
     def __init__(self, limit: int) -> None:

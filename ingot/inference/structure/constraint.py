@@ -18,14 +18,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cache
 from itertools import count
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ingot.inference.structure.errors import NO_TOKEN, StructureError, refusal
 from ingot.inference.structure.grammar import choice_rule, regex_rule, schema_rule
-from ingot.inference.structure.vocabulary import Vocabulary, known_vocabulary, library, vocabulary_of
+from ingot.inference.structure.library import library
+from ingot.inference.structure.vocabulary import AllowedTokens, Vocabulary, known_vocabulary, vocabulary_of
 from ingot.tokens.tokenizer import Tokenizer
 from ingot.workspace.memory import release_memory
 
@@ -43,22 +44,14 @@ CACHED_DEPTH = 64  # tokens from the start of a text whose masks are cached
 MASKS_AT_MOST = 20_000  # made by a grammar before it is compiled anew: its lexer keeps each state that it ever met
 
 
-class Look(NamedTuple):
-    """The tokens that a state allows; `number` names the state."""
-
-    mask: NDArray[np.uint8]
-    complete: bool
-    number: int
-
-
 class State:
     """The state of a text in its constraint."""
 
     __slots__ = ("_before", "_constraint", "_length", "_look", "_run")
 
-    def __init__(self, constraint: Constraint, before: tuple[int, int], length: int, run: _Run | None) -> None:
+    def __init__(self, constraint: Constraint, before: tuple[int, int], length: int, run: _MatcherRun | None) -> None:
         self._constraint, self._before, self._length, self._run = constraint, before, length, run
-        self._look: Look | None = None
+        self._look: AllowedTokens | None = None
 
     @property
     def complete(self) -> bool:
@@ -80,7 +73,7 @@ class State:
         run.length += 1
         return State(self._constraint, (self._looked().number, token), self._length + 1, run)
 
-    def _looked(self) -> Look:
+    def _looked(self) -> AllowedTokens:
         if self._look is None:
             cache = self._constraint.vocabulary.masks
             self._look = cache.get(self._before) or self._constraint.look(self._current())
@@ -88,17 +81,17 @@ class State:
                 cache.put(self._before, self._look, self._look.mask.nbytes + 200)
         return self._look
 
-    def _current(self) -> _Run:
+    def _current(self) -> _MatcherRun:
         """A matcher that has read the text up to here, and no more: another text may have gone on from here."""
         if self._run is None:
-            self._run = _Run(self._constraint.matcher.deep_copy(), 0)
+            self._run = _MatcherRun(self._constraint.matcher.deep_copy(), 0)
         elif self._run.length > self._length:
-            ahead, self._run = self._run, _Run(self._run.matcher.deep_copy(), self._length)
+            ahead, self._run = self._run, _MatcherRun(self._run.matcher.deep_copy(), self._length)
             self._run.matcher.rollback(ahead.length - self._length)
         return self._run
 
 
-class _Run:
+class _MatcherRun:
     """llguidance's matcher of one text, and how many tokens it has read."""
 
     def __init__(self, matcher: Any, length: int) -> None:
@@ -122,7 +115,7 @@ class Constraint:
         """The state before the first token."""
         return State(self, (self._number, -1), 0, None)
 
-    def look(self, run: _Run) -> Look:
+    def look(self, run: _MatcherRun) -> AllowedTokens:
         """The mask of a state, and whether the text may end in it."""
         size, matcher = self.vocabulary.size, run.matcher
         complete = matcher.is_accepting()
@@ -134,9 +127,9 @@ class Constraint:
         mask.flags.writeable = False
         self._masks += 1
         self.worn |= self._masks > MASKS_AT_MOST
-        return Look(mask, complete, next(_numbers))
+        return AllowedTokens(mask, complete, next(_numbers))
 
-    def check(self, run: _Run) -> None:
+    def check(self, run: _MatcherRun) -> None:
         """An error if a limit was reached."""
         if run.matcher.is_error():
             self.worn = True
@@ -170,7 +163,7 @@ def cached_constraint(grammar: str, tokenizer: Tokenizer) -> Constraint | None:
     cached = None if vocabulary is None else vocabulary.grammars.get(grammar)
     if isinstance(cached, StructureError):
         raise StructureError(cached.problem, place=cached.place, fix=cached.fix)
-    return None if cached is None or cached.worn else cached
+    return cached if isinstance(cached, Constraint) and not cached.worn else None
 
 
 def compile_schema(schema: dict[str, Any] | bool, tokenizer: Tokenizer) -> Constraint:

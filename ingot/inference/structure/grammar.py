@@ -23,6 +23,7 @@ from typing import Any
 
 from ingot.inference.structure.errors import StructureError
 from ingot.inference.structure.formats import with_exact_formats
+from ingot.inference.structure.library import library
 
 TEXT = "/(?s:.*)/"
 JSON_OPTIONS = {
@@ -52,8 +53,6 @@ def schema_rule(schema: dict[str, Any] | bool) -> str:
 
 def regex_rule(pattern: str) -> str:
     r"""Text that matches the whole of a regular expression in the syntax of Rust's `regex`, with ASCII \d, \w and \s."""
-    from ingot.inference.structure.vocabulary import library
-
     _check_unicode(pattern)
     if (len(pattern) - len(pattern.rstrip("\\"))) % 2:
         raise StructureError("a regular expression ends with a backslash", place="regex", fix="write \\\\ for one")

@@ -7,34 +7,27 @@ since the engine knows which tokens end a text; masks leave it out.
 from __future__ import annotations
 
 import threading
-from functools import cache, cached_property
-from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from functools import cached_property
+from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
-from ingot.inference.structure.cache import Cache
-from ingot.tokens.tokenizer import Tokenizer
-from ingot.workspace.errors import IngotError
-from ingot.workspace.packages import install_extra
+import numpy as np
+from numpy.typing import NDArray
 
-if TYPE_CHECKING:
-    from ingot.inference.structure.constraint import Constraint, Look
-    from ingot.inference.structure.errors import StructureError
+from ingot.inference.structure.cache import ByteBoundedCache
+from ingot.inference.structure.library import library
+from ingot.tokens.tokenizer import Tokenizer
 
 GRAMMAR_BYTES = 64 << 20  # compiled grammars that are cached for a tokenizer
 MASK_BYTES = 32 << 20  # masks that are cached for a tokenizer, for all its grammars together
 
 
-@cache
-def library() -> ModuleType:
-    """llguidance, which comes with the extra `serve`."""
-    try:
-        import llguidance
-    except ImportError as error:
-        raise IngotError(
-            "structured output needs the library llguidance", place="import", fix=install_extra("serve")
-        ) from error
-    return llguidance
+class AllowedTokens(NamedTuple):
+    """The tokens that a state allows; `number` names the state."""
+
+    mask: NDArray[np.uint8]
+    complete: bool
+    number: int
 
 
 class Vocabulary:
@@ -42,8 +35,9 @@ class Vocabulary:
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self.size = tokenizer.vocabulary_size
-        self.grammars: Cache[Constraint | StructureError] = Cache(GRAMMAR_BYTES)
-        self.masks: Cache[Look] = Cache(MASK_BYTES)
+        # by grammar: its constraint (constraint.py), or the error that refused it
+        self.grammars: ByteBoundedCache[object] = ByteBoundedCache(GRAMMAR_BYTES)
+        self.masks: ByteBoundedCache[AllowedTokens] = ByteBoundedCache(MASK_BYTES)
         self.tokens: Any = library().LLTokenizer(library().TokenizerWrapper(_Tokens(tokenizer)))
 
 

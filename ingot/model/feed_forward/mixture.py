@@ -19,13 +19,13 @@ from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from ingot.model.context import Context
+from ingot.model.document_spans import PADDING
 from ingot.model.feed_forward.balance import AnyBalancer, Balancer, Seen
 from ingot.model.feed_forward.channel import ChannelConfig, RoutedExperts
 from ingot.model.feed_forward.dense import FeedForward, FeedForwardConfig
 from ingot.model.feed_forward.experts import Experts
 from ingot.model.feed_forward.router import Router, RouterConfig, Routing
 from ingot.model.linear import Linear
-from ingot.model.mixers.mask import PADDING
 from ingot.model.mixers.mixer import Site
 from ingot.model.record import Reporter, RouterLoad
 

@@ -38,6 +38,7 @@ from ingot.kernels.allow_list import understands, unknown_fields
 from ingot.kernels.attend_plain import attend_plain
 from ingot.kernels.attention_options import AttentionOptions
 from ingot.model.context import Context
+from ingot.model.document_spans import PADDING
 from ingot.model.mixers import attend_blocks as blocks
 from ingot.model.mixers import attend_flex as flex
 from ingot.model.mixers import attend_sdpa as sdpa
@@ -47,7 +48,7 @@ from ingot.model.mixers.attend_flex import NARROWEST, attend_flex, flex_allowed
 from ingot.model.mixers.attend_ring import attend_ring
 from ingot.model.mixers.attend_sdpa import attend_sdpa
 from ingot.model.mixers.attend_varlen import attend_varlen, varlen_allowed
-from ingot.model.mixers.mask import PADDING, Mask
+from ingot.model.mixers.mask import Mask
 
 Backend = Literal["sdpa", "blocks", "varlen", "flex", "ring", "plain"]
 # the options that each backend understands: one that is set and not listed makes another backend run

@@ -26,7 +26,8 @@ from torch.nn.functional import pad, scaled_dot_product_attention
 
 from ingot.kernels.attention_options import AttentionOptions
 from ingot.model.context import Context
-from ingot.model.mixers.mask import Mask, Span
+from ingot.model.document_spans import DocumentSpan
+from ingot.model.mixers.mask import Mask
 
 OPTIONS = frozenset(("scale", "window", "chunk"))  # that this backend understands
 ALIKE = 0.9  # squares share a call if the shortest has at least this share of the longest's length …
@@ -99,7 +100,7 @@ def _pieces(x_BHTW: Tensor, indices: Tensor, sizes: list[tuple[int, int]]) -> It
 
 
 @dataclass(frozen=True)
-class Call:
+class KernelCall:
     """One call of the kernel: `count` pieces of `queries` queries against `keys` keys."""
 
     count: int
@@ -109,25 +110,25 @@ class Call:
 
 
 @dataclass(frozen=True)
-class Plan:
+class CallPlan:
     """The calls of a pass, and where their tokens lie in the flattened batch, one call after the other."""
 
-    calls: list[Call]
+    calls: list[KernelCall]
     queries: Tensor
     keys: Tensor
     back: Tensor  # for every token of the batch, where its output is among the calls' outputs; 0 for padding
 
 
-Job = tuple[list[Span], int, int, Tensor | None]  # pieces, keys before each, queries of each, band
+Job = tuple[list[DocumentSpan], int, int, Tensor | None]  # pieces, keys before each, queries of each, band
 
 
-def _plan(mask: Mask, context: Context) -> Plan:
+def _plan(mask: Mask, context: Context) -> CallPlan:
     """Squares grouped by length, and all banded blocks in one call. Made on the host, where the spans are."""
-    pieces = mask.pieces(context) or [Span(0, 1)]  # all padding: any token will do, its output is not used
+    pieces = mask.pieces(context) or [DocumentSpan(0, 1)]  # all padding: any token will do, its output is not used
     rows, length = context.positions_BT.shape
     squares = pieces
     if mask.window is not None:
-        squares = [Span(piece.start, min(piece.end, piece.start + mask.window)) for piece in pieces]
+        squares = [DocumentSpan(piece.start, min(piece.end, piece.start + mask.window)) for piece in pieces]
     jobs: list[Job] = [(group, 0, group[0].end - group[0].start, None) for group in _alike(squares)]
     if mask.window is not None:
         jobs += _bands(pieces, mask.window)
@@ -135,19 +136,19 @@ def _plan(mask: Mask, context: Context) -> Plan:
     device = context.positions_BT.device
     for spans, before, size, band in jobs:
         indices, real = _indices(spans, 0, size)
-        calls.append(Call(len(spans), size, before + size, None if band is None else band.to(device)))
+        calls.append(KernelCall(len(spans), size, before + size, None if band is None else band.to(device)))
         queries.append(indices.flatten())
         keys.append(_indices(spans, before, size)[0].flatten())
         back[indices[real]] = done + real.flatten().nonzero().flatten()
         done += indices.numel()
-    return Plan(calls, torch.cat(queries).to(device), torch.cat(keys).to(device), back.to(device))
+    return CallPlan(calls, torch.cat(queries).to(device), torch.cat(keys).to(device), back.to(device))
 
 
-def _bands(pieces: list[Span], window: int) -> list[Job]:
+def _bands(pieces: list[DocumentSpan], window: int) -> list[Job]:
     """The tokens beyond the first `window` of each piece, in blocks that all see their keys through one band."""
     size, before = min(max(window, BLOCKS[0]), BLOCKS[1]), window - 1
     blocks = [
-        Span(start, min(start + size, piece.end))
+        DocumentSpan(start, min(start + size, piece.end))
         for piece in pieces
         for start in range(piece.start + window, piece.end, size)
     ]
@@ -155,9 +156,9 @@ def _bands(pieces: list[Span], window: int) -> list[Job]:
     return [(blocks, before, size, (distance >= 0) & (distance <= before))] if blocks else []
 
 
-def _alike(spans: list[Span]) -> Iterator[list[Span]]:
+def _alike(spans: list[DocumentSpan]) -> Iterator[list[DocumentSpan]]:
     """Groups of nearly equal length, the longest of each first."""
-    group: list[Span] = []
+    group: list[DocumentSpan] = []
     for span in sorted(spans, key=lambda span: span.start - span.end):
         longest = group[0].end - group[0].start if group else 0
         if group and longest > SHORT and span.end - span.start < ALIKE * longest:
@@ -167,7 +168,7 @@ def _alike(spans: list[Span]) -> Iterator[list[Span]]:
     yield group
 
 
-def _indices(spans: list[Span], before: int, length: int) -> tuple[Tensor, Tensor]:
+def _indices(spans: list[DocumentSpan], before: int, length: int) -> tuple[Tensor, Tensor]:
     """Token indices [N, before + length] from `before` tokens ahead of each span, and which of them are in it or ahead.
 
     Past its end a span repeats its last token: those queries are dropped, and those keys lie after every real query.

@@ -19,39 +19,12 @@ Shapes: B rows, T tokens, S keys: T, or those of the whole row.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
-if TYPE_CHECKING:
-    from ingot.model.context import Context
-
-PADDING = -1
-
-
-@dataclass(frozen=True)
-class Span:
-    """The range of a document in the flattened batch: tokens[start:end]."""
-
-    start: int
-    end: int
-
-
-def document_spans(documents_BT: Tensor) -> list[Span]:
-    """The runs of equal document number in every row, padding left out."""
-    rows, length = documents_BT.shape
-    flat = documents_BT.reshape(-1)
-    starts = torch.ones_like(flat, dtype=torch.bool)
-    starts[1:] = flat[1:] != flat[:-1]
-    starts[::length] = True
-    begin = starts.nonzero().flatten()
-    ends = [*begin[1:].tolist(), rows * length]
-    return [
-        Span(start, end)
-        for start, end, number in zip(begin.tolist(), ends, flat[begin].tolist(), strict=True)
-        if number != PADDING
-    ]
+from ingot.model.context import Context
+from ingot.model.document_spans import DocumentSpan
 
 
 @dataclass(frozen=True)
@@ -87,19 +60,19 @@ class Mask:
             first_BT = index_T - (index_T - first_BT) % self.chunk
         return first_BT if self.window is None else torch.maximum(first_BT, index_T - self.window + 1)
 
-    def pieces(self, context: Context) -> list[Span]:
+    def pieces(self, context: Context) -> list[DocumentSpan]:
         """The documents of the flattened batch, cut into chunks: inside a piece only causality and window hide anything."""
         return context.once(("pieces", self.chunk), lambda: self._pieces(context))
 
-    def _pieces(self, context: Context) -> list[Span]:
+    def _pieces(self, context: Context) -> list[DocumentSpan]:
         rows, length = context.positions_BT.shape
         spans = context.spans
         if spans is None:
-            spans = [Span(row * length, (row + 1) * length) for row in range(rows)]
+            spans = [DocumentSpan(row * length, (row + 1) * length) for row in range(rows)]
         if self.chunk is None:
             return spans
         return [
-            Span(start, min(start + self.chunk, span.end))
+            DocumentSpan(start, min(start + self.chunk, span.end))
             for span in spans
             for start in range(span.start, span.end, self.chunk)
         ]

@@ -41,12 +41,13 @@ from ingot.kernels.attention_options import AttentionOptions
 from ingot.kernels.index_divergence import mean_probabilities
 from ingot.kernels.rotate import rotate
 from ingot.model.context import Context
+from ingot.model.document_spans import PADDING
 from ingot.model.linear import Linear
 from ingot.model.matrices import Rows, in_order, in_turn
 from ingot.model.mixers.attend import attend, largest_scores, report_peaks
 from ingot.model.mixers.cache import Cache, CacheShape, TokenCache
 from ingot.model.mixers.indexer import Index, Indexer, SparseConfig
-from ingot.model.mixers.mask import PADDING, mean_keys
+from ingot.model.mixers.mask import mean_keys
 from ingot.model.mixers.mixer import MixerConfig, Site, SoftmaxMixer
 from ingot.model.mixers.sparse import (
     attend_masked,

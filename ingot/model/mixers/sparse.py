@@ -36,8 +36,9 @@ from ingot.kernels.dense_divergence import dense_divergence
 from ingot.kernels.index_divergence import chosen_divergence
 from ingot.kernels.select_keys import select_keys
 from ingot.model.context import Context
+from ingot.model.document_spans import PADDING
 from ingot.model.mixers.indexer import Index
-from ingot.model.mixers.mask import PADDING, Mask
+from ingot.model.mixers.mask import Mask
 
 
 def sight(context: Context) -> tuple[Tensor, Tensor]:

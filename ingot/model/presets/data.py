@@ -21,7 +21,7 @@ from ingot.workspace.errors import IngotError
 
 
 @dataclass(frozen=True)
-class Entry:
+class PresetEntry:
     """A preset as its file states it; `system` is the name of the file."""
 
     name: str
@@ -32,17 +32,17 @@ class Entry:
 
 
 @cache
-def entries() -> Mapping[str, Entry]:
+def entries() -> Mapping[str, PresetEntry]:
     """Every preset by name, in the order of the files."""
-    found: dict[str, Entry] = {}
+    found: dict[str, PresetEntry] = {}
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the same reader in C, where it is built in
     paths = {path.name.removesuffix(".yaml"): path for path in files("ingot.model.presets").iterdir()}
     for system in sorted(name for name, path in paths.items() if path.name.endswith(".yaml")):
         file = yaml.load(paths[system].read_text(encoding="utf-8"), loader)
         for name, size in file["sizes"].items():
-            found[name] = Entry(name, system, file, size, mini=False)
+            found[name] = PresetEntry(name, system, file, size, mini=False)
         for name, model in file["minis"].items():
-            found[name] = Entry(name, system, file, {"model": model}, mini=True)
+            found[name] = PresetEntry(name, system, file, {"model": model}, mini=True)
     return found
 
 
@@ -51,7 +51,7 @@ def names() -> tuple[str, ...]:
     return tuple(entries())
 
 
-def entry(name: str) -> Entry:
+def entry(name: str) -> PresetEntry:
     """The preset of this name; an unknown one is an error with the nearest names."""
     if name not in entries():
         near = difflib.get_close_matches(name, entries(), n=4, cutoff=0.5)

@@ -25,7 +25,7 @@ from ingot.envs.episode import Episode
 from ingot.envs.task import Task
 from ingot.envs.tools.find import find_tools
 from ingot.model.transformer import Transformer
-from ingot.post.algorithm import AcrossAlgorithm, DivergenceAlgorithm, Graded
+from ingot.post.algorithm import AcrossAlgorithm, DivergenceAlgorithm, GradedSpan
 from ingot.post.data.conversations.sequences import ShuffledPool, pack_groups
 from ingot.post.distill.config import DistillConfig
 from ingot.post.distill.teacher import Teacher
@@ -72,7 +72,7 @@ class TaskTeachers:
         """The log-probability of every token by its teacher."""
         return self._by_teacher(episodes, lambda teacher, own: self._logprobs(teacher, own, temperature))
 
-    def grades(self, episodes: Sequence[Episode], temperature: float) -> list[list[Graded]]:
+    def grades(self, episodes: Sequence[Episode], temperature: float) -> list[list[GradedSpan]]:
         """The same of every sampled token, or of runs of them where a teacher has another tokenizer."""
         return self._by_teacher(episodes, lambda teacher, own: self._grades(teacher, own, temperature))
 
@@ -103,7 +103,7 @@ class TaskTeachers:
             )
         return by_episode(episodes, self._ask(teacher, plain_sequences(episodes), temperature))
 
-    def _grades(self, teacher: Teacher, episodes: Sequence[Episode], temperature: float) -> list[list[Graded]]:
+    def _grades(self, teacher: Teacher, episodes: Sequence[Episode], temperature: float) -> list[list[GradedSpan]]:
         if teacher.respeller is None:
             rows = zip(episodes, self._logprobs(teacher, episodes, temperature), strict=True)
             return [token_grades(each.sampled(), row) for each, row in rows]
@@ -122,10 +122,10 @@ class TaskTeachers:
         return teacher.logprobs(sequences, self.config.sequence_length, temperature, self.processes)
 
 
-def _grades(start: int, view: View, row: Sequence[float]) -> list[Graded]:
+def _grades(start: int, view: View, row: Sequence[float]) -> list[GradedSpan]:
     """The teacher's log-probability of each group's bytes."""
     return [
-        Graded(start + each.start, start + each.stop, sum(row[each.other_start : each.other_stop]))
+        GradedSpan(start + each.start, start + each.stop, sum(row[each.other_start : each.other_stop]))
         for each in view.groups
     ]
 

@@ -17,7 +17,7 @@ import torch
 from ingot.envs.episode import Episode
 from ingot.envs.tools.tool import Tool, schemas
 from ingot.post.data.conversations.conversation import Conversation
-from ingot.tokens.alignment import Group
+from ingot.tokens.alignment import TokenGroup
 from ingot.tokens.batch import TokenSequence
 from ingot.tokens.chat import ChatFormat, Message
 from ingot.tokens.respell import Respeller
@@ -28,7 +28,7 @@ PLACES = "teacher_place"
 
 
 @dataclass(frozen=True)
-class Answer:
+class AnswerSpan:
     """Tokens start to stop of a sequence are the student's, after these messages."""
 
     start: int
@@ -41,7 +41,7 @@ class Dialogue:
     """The answers of one sequence of the student's, and what its prompts were made from."""
 
     tokens: list[int]
-    answers: Sequence[Answer]
+    answers: Sequence[AnswerSpan]
     tools: Sequence[dict[str, Any]] = ()
     thinking: bool = True
 
@@ -51,7 +51,7 @@ class View:
     """Tokens of the teacher, and the groups of the student's sequence that they spell."""
 
     tokens: list[int]
-    groups: list[Group] = field(default_factory=list)
+    groups: list[TokenGroup] = field(default_factory=list)
 
 
 def episode_dialogues(episode: Episode, more_tools: Mapping[str, Tool]) -> list[Dialogue]:
@@ -59,11 +59,11 @@ def episode_dialogues(episode: Episode, more_tools: Mapping[str, Tool]) -> list[
     tools = schemas({**more_tools, **{tool.name: tool for tool in episode.task.tools}}.values())
     made = []
     for segment in episode.segments:
-        answers, said, start = list[Answer](), list[Message](), 0
+        answers, said, start = list[AnswerSpan](), list[Message](), 0
         for node in segment.nodes:
             stop = start + len(node.tokens)
             if node.sampled:
-                answers.append(Answer(start, stop, list(said)))
+                answers.append(AnswerSpan(start, stop, list(said)))
             said += node.messages
             start = stop
         offered = tools if segment.tools is None else segment.tools
@@ -88,7 +88,7 @@ def conversation_dialogue(sequence: TokenSequence, conversation: Conversation, c
         start = len(chat.prompt(before, conversation.tools, thinking))
         stop = next((place for place in range(start, len(learnt)) if not learnt[place]), len(learnt))
         if stop > start and not learnt[start - 1]:
-            answers.append(Answer(start, stop, before))
+            answers.append(AnswerSpan(start, stop, before))
     return Dialogue(sequence.tokens, answers, conversation.tools, thinking)
 
 
@@ -96,7 +96,7 @@ def make_views(dialogue: Dialogue, respeller: Respeller | None) -> list[View]:
     """What the teacher reads: one text for each answer, or the student's own sequence."""
     if respeller is None:
         places = [place for each in dialogue.answers for place in range(each.start, each.stop)]
-        return [View(dialogue.tokens, [Group(at, at + 1, at, at + 1) for at in places])]
+        return [View(dialogue.tokens, [TokenGroup(at, at + 1, at, at + 1) for at in places])]
     views = []
     for each in dialogue.answers:
         traces = respeller.other.syntax.thinks and dialogue.thinking

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field
 
@@ -11,9 +11,7 @@ from ingot.envs.config import TaskMixConfig
 from ingot.envs.rollout.episode_run import Limits
 from ingot.envs.tools.find import ToolName
 from ingot.train.config import TrainingConfig
-
-if TYPE_CHECKING:
-    from ingot.post.rl.config import DynamicSamplingConfig
+from ingot.workspace.config import Config
 
 OF_SAMPLES = (
     *(
@@ -28,6 +26,16 @@ OF_SAMPLES = (
     ),
     *("retries", "stop"),
 )
+
+
+class DynamicSamplingConfig(Config):
+    """Tasks whose answers all earn the same teach nothing: others are sampled in their place (DAPO, arXiv 2503.14476)."""
+
+    rounds: int = Field(10, gt=0, description="how often is sampled for a batch; 1: tasks are not replaced")
+    ask: Literal["batch", "missing"] = Field(
+        "batch",
+        description="for how many tasks in a further round: a whole batch (DAPO), or those still missing (OLMo 3)",
+    )
 
 
 class SamplingConfig(TrainingConfig):

@@ -18,7 +18,7 @@ from ingot.post.rl.checks.ratio_one import describe_ratio
 from ingot.post.rl.checks.reward_fall import find_fall
 from ingot.post.rl.checks.watch import Watch
 from ingot.post.rl.config import RlConfig
-from ingot.post.rl.curriculum.offline_filter import NOTHING, Answers, EngineAnswers, Tried, tried_tasks, try_tasks
+from ingot.post.rl.curriculum.offline_filter import NOTHING, AnswerSource, EngineAnswers, Tried, tried_tasks, try_tasks
 from ingot.post.rl.objective import PolicyOptimization
 from ingot.post.rl.source import RlSource
 from ingot.post.rl.trajectories import failed_in_all
@@ -77,7 +77,7 @@ class Rl(PostStage[RlConfig]):
             tasks = TaskMix(self.config.tasks).generate(self.folder.seed, LOOKED_AT, "train")
             own.length_reward.check_modes({task.thinking for task in tasks})
 
-    def try_tasks(self, answer: Callable[[ListedTasks], Answers]) -> Tried:
+    def try_tasks(self, answer: Callable[[ListedTasks], AnswerSource]) -> Tried:
         """What the start checkpoint solves, if the stage asks for that before it begins."""
         tasks = tried_tasks(self.config, self.folder.seed)
         if tasks is None:

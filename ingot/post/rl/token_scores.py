@@ -14,7 +14,7 @@ from typing import Protocol
 from ingot.envs.episode import Episode
 from ingot.model.lora import adapters_off
 from ingot.model.transformer import VALUE_HEAD, Transformer
-from ingot.post.algorithm import Graded, SampledAlgorithm
+from ingot.post.algorithm import GradedSpan, SampledAlgorithm
 from ingot.post.processes import Processes
 from ingot.post.rl.sampling_config import SamplingConfig
 from ingot.post.rl.stamping import Rows
@@ -33,7 +33,7 @@ class TeacherScores(Protocol):
     def logprobs(self, episodes: Sequence[Episode], temperature: float) -> Rows:
         """The log-probability of every token."""
 
-    def grades(self, episodes: Sequence[Episode], temperature: float) -> list[list[Graded]]:
+    def grades(self, episodes: Sequence[Episode], temperature: float) -> list[list[GradedSpan]]:
         """The log-probability of every sampled token, or of runs of them."""
 
 
@@ -102,7 +102,7 @@ class TokenScores:
         with adapters_off(self.model):
             return logprobs_by(self.policy, episodes, temperature)
 
-    def grades(self, episodes: Sequence[Episode], temperature: float) -> list[list[Graded]]:
+    def grades(self, episodes: Sequence[Episode], temperature: float) -> list[list[GradedSpan]]:
         """The log-probability of every sampled token, or of runs of them, by the teacher."""
         if self.teachers is not None:
             return self.teachers.grades(episodes, temperature)
@@ -125,9 +125,9 @@ def logprobs_by(model: Scorer, episodes: Sequence[Episode], temperature: float) 
     return by_episode(episodes, model.logprobs(plain_sequences(episodes), temperature))
 
 
-def token_grades(sampled: Sequence[int], row: Sequence[float]) -> list[Graded]:
+def token_grades(sampled: Sequence[int], row: Sequence[float]) -> list[GradedSpan]:
     """Each sampled token by itself."""
-    return [Graded(at, at + 1, row[at]) for at, one in enumerate(sampled) if one]
+    return [GradedSpan(at, at + 1, row[at]) for at, one in enumerate(sampled) if one]
 
 
 def plain_sequences(episodes: Sequence[Episode]) -> list[TokenSequence]:

@@ -19,7 +19,7 @@ from ingot.model.transformer import Transformer
 from ingot.post.barrier import Between
 from ingot.post.processes import Processes
 from ingot.post.rl.config import RlConfig
-from ingot.post.rl.curriculum.offline_filter import Answers, samples_each
+from ingot.post.rl.curriculum.offline_filter import AnswerSource, samples_each
 from ingot.post.sampled_answers import describe_model
 from ingot.post.samplers.dispatcher import Dispatcher
 from ingot.post.samplers.listed import ListedTasks
@@ -27,7 +27,7 @@ from ingot.post.samplers.start import make_transport
 from ingot.post.samplers.task_stream import TaskStream
 
 
-class SamplerAnswers(Answers):
+class SamplerAnswers(AnswerSource):
     """Answers by samplers of the first process; they start when the first answer is asked for, and end with `close`."""
 
     leads = True

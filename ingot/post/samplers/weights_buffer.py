@@ -33,7 +33,7 @@ TOGETHER = 1 << 28  # bytes that are copied at once
 
 
 @dataclass(frozen=True)
-class Place:
+class TensorLocation:
     """Where a tensor lies in a block."""
 
     start: int
@@ -53,10 +53,10 @@ class WeightsLayout:
         with torch.device("meta"):
             model = empty_model(config, dtype)
         self.packed = {name: each for name, each in model.named_modules() if isinstance(each, QuantisedLinear)}
-        self.places: dict[str, Place] = {}
+        self.places: dict[str, TensorLocation] = {}
         self.size = 0
         for name, tensor in model.state_dict().items():
-            self.places[name] = Place(self.size, tuple(tensor.shape), tensor.dtype)
+            self.places[name] = TensorLocation(self.size, tuple(tensor.shape), tensor.dtype)
             self.size += -(-self.places[name].size // ALIGNMENT) * ALIGNMENT
 
     def views(self, block: Tensor) -> dict[str, Tensor]:

@@ -30,7 +30,7 @@ from ingot.envs.rollout.episode_run import Limits
 from ingot.envs.rollout.pausable import OrderPlayer
 from ingot.envs.rollout.rollout import Order
 from ingot.envs.tools.find import find_tools
-from ingot.inference.divided.group import Group
+from ingot.inference.divided.group import EngineGroup
 from ingot.inference.engine import Engine
 from ingot.inference.weights import empty_model
 from ingot.model.config import ModelConfig
@@ -205,7 +205,7 @@ class Sampler:
 def make_model(config: SamplerConfig) -> Transformer:
     """A model for weights to come, on one device, or divided over several."""
     if len(config.devices) > 1:
-        return Group(config.model, config.dtype, config.devices, config.threads).model
+        return EngineGroup(config.model, config.dtype, config.devices, config.threads).model
     with torch.device(config.devices[0]):
         return empty_model(config.model, config.dtype)
 

@@ -51,7 +51,7 @@ class AttemptWriter:
 
 
 @dataclass
-class Kept:
+class KeptConversations:
     """The conversations of an environment, and the rejected attempts with their reasons."""
 
     rows: list[dict[str, Any]] = field(default_factory=list)
@@ -144,9 +144,9 @@ def train_tasks(config: EnvironmentConfig, seed: int) -> list[Task]:
     return list({task.id: task for task in config.environment.generate(seed, config.count, "train")}.values())
 
 
-def select(config: EnvironmentConfig, episodes: Sequence[Episode], writer: AttemptWriter) -> Kept:
+def select(config: EnvironmentConfig, episodes: Sequence[Episode], writer: AttemptWriter) -> KeptConversations:
     """The conversations among the attempts; `episodes` has those of a task together."""
-    kept = Kept()
+    kept = KeptConversations()
     if config.cut_thoughts is not None:
         episodes = [_with_cut_thought(each, writer.chat, config.cut_thoughts) for each in episodes]
     for _, group in groupby(episodes, key=lambda each: each.task.id):

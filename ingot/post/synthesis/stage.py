@@ -23,7 +23,7 @@ from ingot.inference.engine import Engine
 from ingot.inference.synthesize import CheckpointWriter, no_writer
 from ingot.inference.synthesize import run as write_documents
 from ingot.post.synthesis.config import EnvironmentConfig, SynthesizeConfig
-from ingot.post.synthesis.rejection import AttemptWriter, Kept, attempt, select
+from ingot.post.synthesis.rejection import AttemptWriter, KeptConversations, attempt, select
 from ingot.tokens.chat import ChatFormat
 from ingot.tokens.config import TokenizerConfig
 from ingot.tokens.train_tokenizer import train_tokenizer
@@ -67,7 +67,7 @@ def run(config: SynthesizeConfig, inputs: Mapping[str, Path], folder: StageFolde
 
 def _conversations(
     each: EnvironmentConfig, config: SynthesizeConfig, inputs: Mapping[str, Path], folder: StageFolder
-) -> Kept:
+) -> KeptConversations:
     drawing = Drawing(config.temperature, config.top_p, seed=folder.seed)
     with attempt_writer(each, config, inputs) as writer:
         episodes = attempt(each, writer, drawing, config.max_tokens, folder)

@@ -18,7 +18,7 @@ from starlette.responses import Response
 from ingot.inference.runner import Chunk
 from ingot.inference.sampling import Sampling
 from ingot.serve.openai.errors import ApiError, JsonAnswer
-from ingot.serve.openai.generation import Choice, EventStream, Generation, collect, unless_gone
+from ingot.serve.openai.generation import Choice, EventStream, RunningGeneration, collect, unless_gone
 from ingot.serve.openai.options import constrained
 from ingot.serve.openai.replies import DONE, Heading, event, usage
 from ingot.serve.openai.requests import Generating
@@ -86,7 +86,7 @@ async def answer(endpoint: ApiEndpoint, request: Request) -> Response:
         for choice in choices:
             choice.take(Chunk(finish="length"))
         return _whole(endpoint, plan, heading, choices, None)
-    generation = Generation(service, request, plan.prompts, plan.samplings)
+    generation = RunningGeneration(service, request, plan.prompts, plan.samplings)
     if endpoint.options.stream:
         with generation.closing_on_error():
             await unless_gone(request, generation.begin())
@@ -101,14 +101,18 @@ def _whole(
     plan: SamplingPlan,
     heading: Heading,
     choices: Sequence[Choice],
-    generation: Generation | None,
+    generation: RunningGeneration | None,
 ) -> Response:
     found = heading.whole([choice.whole() for choice in choices], _usage(plan, choices, generation))
     return JsonAnswer(endpoint.finished(found))
 
 
 async def _events(
-    endpoint: ApiEndpoint, plan: SamplingPlan, heading: Heading, choices: Sequence[Choice], generation: Generation
+    endpoint: ApiEndpoint,
+    plan: SamplingPlan,
+    heading: Heading,
+    choices: Sequence[Choice],
+    generation: RunningGeneration,
 ) -> AsyncIterator[bytes]:
     """The answer as server-sent events: what each choice gets, why it ended, and the counts if asked for."""
     options = endpoint.options.stream_options
@@ -136,7 +140,7 @@ async def _events(
         yield event(error.body())
 
 
-def _usage(plan: SamplingPlan, choices: Sequence[Choice], generation: Generation | None) -> dict[str, Any]:
+def _usage(plan: SamplingPlan, choices: Sequence[Choice], generation: RunningGeneration | None) -> dict[str, Any]:
     return usage(
         prompt=sum(map(len, plan.asked)),
         completion=sum(choice.tokens for choice in choices),

@@ -10,7 +10,6 @@ from fastapi import FastAPI, Request
 from fastapi.openapi.utils import get_openapi
 from starlette.responses import PlainTextResponse, Response
 
-from ingot import __version__
 from ingot.model.transformer import REWARD_HEAD
 from ingot.serve.openai import responses
 from ingot.serve.openai.answer import answer
@@ -32,6 +31,7 @@ from ingot.serve.openai.requests import (
     TokenizeRequest,
 )
 from ingot.serve.openai.service import Service
+from ingot.workspace.version import VERSION
 
 CLIENT_CLOSED = 499  # nginx's code; the client has gone and does not read it
 ERRORS: dict[int | str, dict[str, Any]] = {
@@ -60,7 +60,7 @@ def answer_of(model: type, *, stream: bool = False) -> dict[int | str, dict[str,
 
 def create_app(service: Service) -> FastAPI:
     """The application; the caller runs it, and closes its runner."""
-    app = FastAPI(title="Ingot", version=__version__, docs_url=None, redoc_url=None, default_response_class=JsonAnswer)
+    app = FastAPI(title="Ingot", version=VERSION, docs_url=None, redoc_url=None, default_response_class=JsonAnswer)
     handle_errors(app)
 
     @app.exception_handler(ClientGone)

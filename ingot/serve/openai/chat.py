@@ -58,11 +58,11 @@ class ChatEndpoint(ApiEndpoint):
         structure = turn_structure(service.tokenizer, self.syntax, body, self.tools, self.prompt)
         return SamplingPlan([self.prompt.tokens] * len(samplings), samplings, structure, each=len(samplings))
 
-    def choice(self, plan: SamplingPlan, heading: Heading, index: int) -> ChatChoice:
-        return ChatChoice(self, plan, heading, index)
+    def choice(self, plan: SamplingPlan, heading: Heading, index: int) -> ChatChoiceStream:
+        return ChatChoiceStream(self, plan, heading, index)
 
 
-class ChatChoice:
+class ChatChoiceStream:
     """One of `n` answers as it comes."""
 
     def __init__(self, endpoint: ChatEndpoint, plan: SamplingPlan, heading: Heading, index: int) -> None:

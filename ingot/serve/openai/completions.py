@@ -16,7 +16,7 @@ from ingot.inference.text import TextStream
 from ingot.serve.openai.answer import ApiEndpoint, SamplingPlan
 from ingot.serve.openai.errors import ApiError
 from ingot.serve.openai.generation import check_count, unless_gone
-from ingot.serve.openai.logprobs import TextLogprobs, prompt_entries
+from ingot.serve.openai.logprobs import LogprobColumns, prompt_entries
 from ingot.serve.openai.options import make_samplings
 from ingot.serve.openai.replies import Heading
 from ingot.serve.openai.requests import CompletionRequest
@@ -75,8 +75,8 @@ class CompletionEndpoint(ApiEndpoint):
             likeliest = max(body.logprobs or 0, body.prompt_logprobs or 0)
             self.scores = await unless_gone(request, score_prompts(self.service.runner, plan.asked, likeliest))
 
-    def choice(self, plan: SamplingPlan, heading: Heading, index: int) -> TextChoice:
-        return TextChoice(self, plan, index)
+    def choice(self, plan: SamplingPlan, heading: Heading, index: int) -> TextChoiceStream:
+        return TextChoiceStream(self, plan, index)
 
 
 def split_prompts(prompt: str | list[str] | list[int] | list[list[int]]) -> list[str | list[int]]:
@@ -98,7 +98,7 @@ def encode_prompt(service: Service, prompt: str | list[int], param: str) -> list
     return prompt
 
 
-class TextChoice:
+class TextChoiceStream:
     """One text as it comes."""
 
     reasoning_tokens = 0
@@ -116,9 +116,9 @@ class TextChoice:
         self._shown = 0  # characters
         echoed = self._tokenizer.decode(self._prompt, skip_special=True) if self.body.echo else ""
         self._echo, self._offset = echoed, len(echoed)
-        self._logprobs: TextLogprobs | None = None
+        self._logprobs: LogprobColumns | None = None
         if self.body.logprobs is not None:
-            self._logprobs = TextLogprobs(self._tokenizer, self.body.logprobs)
+            self._logprobs = LogprobColumns(self._tokenizer, self.body.logprobs)
             before = TextStream(self._tokenizer)
             for token, score in zip(self._prompt, self._scores, strict=True) if self.body.echo else ():
                 before.push(token)

@@ -44,14 +44,14 @@ class GenerateEndpoint(ApiEndpoint):
         )
         return SamplingPlan([prompt] * len(samplings), samplings, each=len(samplings))
 
-    def choice(self, plan: SamplingPlan, heading: Heading, index: int) -> TokenChoice:
-        return TokenChoice(index)
+    def choice(self, plan: SamplingPlan, heading: Heading, index: int) -> TokenChoiceStream:
+        return TokenChoiceStream(index)
 
     def finished(self, whole: dict[str, Any]) -> dict[str, Any]:
         return whole | {"request_id": whole["id"], "prompt_token_ids": self.tokens}
 
 
-class TokenChoice:
+class TokenChoiceStream:
     """One answer as it comes; a token stands there by its id, since a piece of a character is no text."""
 
     reasoning_tokens = 0

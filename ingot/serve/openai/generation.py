@@ -39,7 +39,7 @@ def check_count(service: Service, choices: int) -> None:
         raise ApiError(400, message, param="n", code="invalid_value")
 
 
-class Generation:
+class RunningGeneration:
     """Samples `prompts[i]` by `samplings[i]` as choice i, from construction until `close`."""
 
     def __init__(
@@ -62,7 +62,7 @@ class Generation:
             self.close()
             raise as_api_error(error) from error
 
-    def __enter__(self) -> Generation:
+    def __enter__(self) -> RunningGeneration:
         return self
 
     def __exit__(
@@ -178,7 +178,7 @@ class Choice(Protocol):
         """The choice in one piece."""
 
 
-async def collect(choices: Sequence[Choice], generation: Generation) -> None:
+async def collect(choices: Sequence[Choice], generation: RunningGeneration) -> None:
     """Give every choice its tokens, up to the end of the last one."""
     async for index, chunk in generation.chunks():
         choices[index].take(chunk)
@@ -207,7 +207,7 @@ async def _gone(request: Request) -> None:
 class EventStream(StreamingResponse):
     """Server-sent events; whatever becomes of the connection, the generation is closed."""
 
-    def __init__(self, events: AsyncIterator[bytes], generation: Generation, service: Service) -> None:
+    def __init__(self, events: AsyncIterator[bytes], generation: RunningGeneration, service: Service) -> None:
         headers = {"Cache-Control": "no-cache", "X-Accel-Buffering": "no"}  # proxies must not hold events back
         super().__init__(events, media_type="text/event-stream", headers=headers)
         self._generation, self._metrics = generation, service.metrics

@@ -70,7 +70,7 @@ class Pending:
         return taken
 
 
-class TextLogprobs:
+class LogprobColumns:
     """The four columns of a text completion; offsets are in characters of the whole text, an echoed prompt included."""
 
     def __init__(self, tokenizer: Tokenizer, wanted: int) -> None:

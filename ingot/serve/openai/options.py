@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from ingot.inference.sampling import Constraint, Sampling
+from ingot.inference.sampling import Sampling, TextConstraint
 from ingot.serve.openai.errors import ApiError, refused
 from ingot.serve.openai.requests import Generating
 from ingot.serve.openai.service import Service
@@ -61,7 +61,7 @@ def make_samplings(
         raise refused(error) from error
 
 
-def constrained(samplings: Sequence[Sampling], constraint: Constraint) -> list[Sampling]:
+def constrained(samplings: Sequence[Sampling], constraint: TextConstraint) -> list[Sampling]:
     """The same samplings with a constraint."""
     return [replace(sampling, constraint=constraint) for sampling in samplings]
 

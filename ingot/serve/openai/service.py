@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import Any, TypeVar
 
 from ingot.inference.runner import EngineRunner
-from ingot.inference.sampling import Constraint
+from ingot.inference.sampling import TextConstraint
 from ingot.inference.structure.constraint import cached_constraint, compile_grammar
 from ingot.inference.structure.errors import StructureError
 from ingot.serve.hosts import Hosts
@@ -88,7 +88,7 @@ class Service:
             message = f"the model's context is {self.length} tokens, the prompt has {tokens}; shorten it"
             raise ApiError(400, message, param=param, code="context_length_exceeded")
 
-    async def constraint(self, structure: Structure) -> Constraint:
+    async def constraint(self, structure: Structure) -> TextConstraint:
         """A structure, compiled in a thread and cached for the next request; one that cannot be compiled is a 400.
 
         Few threads compile, and requests without a new structure do not wait for them. A structure whose turn does not come

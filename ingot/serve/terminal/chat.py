@@ -17,7 +17,7 @@ from rich.console import Console
 from ingot.envs.tools.tool import Tool
 from ingot.inference.sampling import Sampling
 from ingot.serve.terminal.commands import run_command
-from ingot.serve.terminal.conversation import ChatModel, Conversation, Piece
+from ingot.serve.terminal.conversation import ChatModel, Piece, TerminalConversation
 from ingot.serve.terminal.printer import Printer
 from ingot.tokens.chat import Message, ToolCall
 from ingot.workspace.errors import IngotError
@@ -46,7 +46,9 @@ def chat(
     if not model.calls_tools:
         tools = None
     typed = sys.stdin.isatty() and prompt is None
-    conversation = Conversation(model, sampling, tools, thinking, _make_allow(console, typed) if ask else _allow_all)
+    conversation = TerminalConversation(
+        model, sampling, tools, thinking, _make_allow(console, typed) if ask else _allow_all
+    )
     conversation.system = system
     if typed:
         _, limit = model.tokens()
@@ -68,7 +70,7 @@ def chat(
             console.print("(stopped)", style="dim")
 
 
-def show(pieces: Generator[Piece | Message, None, None], conversation: Conversation, console: Console) -> None:
+def show(pieces: Generator[Piece | Message, None, None], conversation: TerminalConversation, console: Console) -> None:
     """Print an answer while it comes, and afterwards what is wrong with it. Ctrl-C stops it."""
     printer = Printer(console)
     try:

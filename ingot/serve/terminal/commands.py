@@ -10,20 +10,20 @@ from typing import NoReturn
 from rich.console import Console
 
 from ingot.envs.tools.tool import Tool
-from ingot.serve.terminal.conversation import Conversation, Piece
+from ingot.serve.terminal.conversation import Piece, TerminalConversation
 from ingot.tokens.chat import Message
 from ingot.tokens.openai_messages import from_openai, to_openai
 from ingot.workspace.errors import IngotError
 from ingot.workspace.files import read_json, write_json
 
-Show = Callable[[Generator[Piece | Message, None, None], Conversation, Console], None]
+Show = Callable[[Generator[Piece | Message, None, None], TerminalConversation, Console], None]
 
 
 @dataclass
 class ChatState:
     """The state of the chat that a command can change. `tools` are those of the start, also while they are off."""
 
-    conversation: Conversation
+    conversation: TerminalConversation
     tools: Mapping[str, Tool]
     console: Console
     show: Show
@@ -33,7 +33,9 @@ class ChatState:
         self.console.print(f"({text})", style="dim", markup=False, highlight=False)
 
 
-def run_command(line: str, conversation: Conversation, tools: Mapping[str, Tool], console: Console, show: Show) -> bool:
+def run_command(
+    line: str, conversation: TerminalConversation, tools: Mapping[str, Tool], console: Console, show: Show
+) -> bool:
     """Do what a line asks for; false to leave."""
     name, _, rest = line.partition(" ")
     if name == "/exit":

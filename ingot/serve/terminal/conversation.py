@@ -50,7 +50,7 @@ class ChatModel(Protocol):
         """How many tokens the conversation has, and how many it may have if that is known."""
 
 
-class Conversation:
+class TerminalConversation:
     """The messages so far. `sampling.seed` is the seed of the first turn; later turns count up from it.
 
     `allow` decides on calls of tools that ask first.

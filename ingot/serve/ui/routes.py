@@ -13,10 +13,10 @@ import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from ingot import __version__
 from ingot.envs.tools.tool import Tool, call_tool
 from ingot.report.inline import inline
 from ingot.tokens.chat import ToolCall
+from ingot.workspace.version import VERSION
 
 if TYPE_CHECKING:
     from fastapi import FastAPI
@@ -36,7 +36,7 @@ def chat_page() -> str:
         ("report/page/base.css", "serve/ui/page/chat.css"),
         [*SHARED, *(f"serve/ui/page/{name}.js" for name in SCRIPTS)],
         title="Ingot chat",
-        data={"version": __version__},
+        data={"version": VERSION},
         connect="'self'",
     )
 

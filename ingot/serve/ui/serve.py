@@ -74,7 +74,7 @@ def add_page(api: FastAPI, tools: Mapping[str, Tool], *, host: str, key: str | N
 
 
 class Served(NamedTuple):
-    """An API, what runs it, and whether its model was made to call tools: one that was not is only confused by them."""
+    """An API, what runs it, and whether its model was made to call tools, which confuse one that was not."""
 
     api: FastAPI
     server: uvicorn.Server

@@ -32,7 +32,7 @@ MASKS = np.array(
 ENTRIES, BYTES, IDS = range(3)  # what `used` counts
 
 
-class Cache(NamedTuple):
+class PretokenCache(NamedTuple):
     """The table, the bytes of long pretokens, the ids of pretokens of several tokens, and how much of each is used."""
 
     table: NDArray[np.uint64]
@@ -41,13 +41,13 @@ class Cache(NamedTuple):
     used: NDArray[np.int64]
 
 
-def make_cache(bits: int, reserved: int = 0) -> Cache:
+def make_cache(bits: int, reserved: int = 0) -> PretokenCache:
     """An empty cache of 2^bits entries, 40 bytes each, with `reserved` more bytes for long pretokens.
 
     The longest pretoken always fits when the cache holds nothing but those.
     """
     size = 1 << bits
-    return Cache(
+    return PretokenCache(
         np.zeros((size, 3), np.uint64),
         np.zeros(8 * size + reserved + LONGEST, np.uint8),
         np.zeros(2 * size + LONGEST, np.uint32),
@@ -55,13 +55,13 @@ def make_cache(bits: int, reserved: int = 0) -> Cache:
     )
 
 
-def copy_of(cache: Cache) -> Cache:
+def copy_of(cache: PretokenCache) -> PretokenCache:
     """A copy that shares no memory with it."""
-    return Cache(cache.table.copy(), cache.long.copy(), cache.ids.copy(), cache.used.copy())
+    return PretokenCache(cache.table.copy(), cache.long.copy(), cache.ids.copy(), cache.used.copy())
 
 
 @loop
-def restore(cache: Cache, fresh: Cache) -> None:
+def restore(cache: PretokenCache, fresh: PretokenCache) -> None:
     """Empty the cache but for what it held when `fresh` was copied from it; a `fresh` of another size holds nothing.
 
     The bytes and ids of those entries are stored before all later ones, so they are still there.
@@ -94,7 +94,7 @@ def key_of(data: np.ndarray, start: int, end: int) -> tuple[np.uint64, np.uint64
 
 
 @inline
-def find(cache: Cache, data: np.ndarray, start: int, end: int, low: np.uint64, high: np.uint64) -> Any:
+def find(cache: PretokenCache, data: np.ndarray, start: int, end: int, low: np.uint64, high: np.uint64) -> Any:
     """The slot of the pretoken, or the empty slot where it would go (its second word is 0)."""
     table = cache.table
     mask = np.uint64(len(table) - 1)
@@ -117,7 +117,7 @@ def find(cache: Cache, data: np.ndarray, start: int, end: int, low: np.uint64, h
 
 
 @loop
-def fits(cache: Cache, length: int, count: int) -> bool:
+def fits(cache: PretokenCache, length: int, count: int) -> bool:
     """Whether a pretoken of so many bytes and ids can be put in."""
     return (
         3 * cache.used[ENTRIES] < 2 * len(cache.table)
@@ -128,7 +128,7 @@ def fits(cache: Cache, length: int, count: int) -> bool:
 
 @loop
 def put(
-    cache: Cache,
+    cache: PretokenCache,
     slot: Any,
     data: np.ndarray,
     start: int,

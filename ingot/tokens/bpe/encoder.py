@@ -20,7 +20,7 @@ from ingot.tokens.bpe.cache import (
     LONGEST,
     OFFSET_BITS,
     OFFSET_MASK,
-    Cache,
+    PretokenCache,
     copy_of,
     find,
     fits,
@@ -60,8 +60,8 @@ def encode_pretokens(
     offsets: np.ndarray,
     ends: np.ndarray,
     firsts: np.ndarray,
-    cache: Cache,
-    fresh: Cache,
+    cache: PretokenCache,
+    fresh: PretokenCache,
     bytes_ids: np.ndarray,
     pairs: np.ndarray,
     scratch: np.ndarray,
@@ -111,7 +111,7 @@ def encode_pretokens(
 
 
 @loop
-def put_tokens(cache: Cache, data: np.ndarray, offsets: np.ndarray, ids: np.ndarray) -> None:
+def put_tokens(cache: PretokenCache, data: np.ndarray, offsets: np.ndarray, ids: np.ndarray) -> None:
     """Put whole tokens into the cache, so that their bytes are never merged."""
     for token in range(len(ids)):
         start, end = offsets[token], offsets[token + 1]

@@ -22,7 +22,7 @@ from ingot.model.record import RouterLoad
 from ingot.train.guards.config import GuardsConfig
 from ingot.train.guards.experts import IdleExperts
 from ingot.train.guards.history import History
-from ingot.train.guards.rules import RULES, Rule, Sight
+from ingot.train.guards.rules import RULES, Rule, StepView
 from ingot.train.guards.skip import undone_if_skipped
 from ingot.train.guards.spikes import Spikes
 from ingot.train.parallel.layout import Layout, world_size
@@ -85,7 +85,7 @@ class Guards:
     ) -> None:
         """Judge a step by its numbers. `locate` finds the layer where something is not finite."""
         self.history.add(metrics)
-        sight = Sight(metrics, self.history, self.config, self.vocabulary, world_size())
+        sight = StepView(metrics, self.history, self.config, self.vocabulary, world_size())
         for rule in RULES:
             seen = rule.condition(sight)
             if seen is None or (self._action(rule) == "warn" and self._reported_lately(rule, step)):

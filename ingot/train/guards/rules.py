@@ -26,7 +26,7 @@ CERTAIN = 0.1  # an entropy below this share of its early level
 
 
 @dataclass(frozen=True)
-class Sight:
+class StepView:
     """The input of a rule: a step's numbers and those before."""
 
     metrics: Mapping[str, float]
@@ -42,11 +42,11 @@ class Rule:
 
     name: str
     reason: str
-    condition: Callable[[Sight], str | None]
+    condition: Callable[[StepView], str | None]
     action: Literal["stop", "spike", "warn"]
 
 
-def not_finite(sight: Sight) -> str | None:
+def not_finite(sight: StepView) -> str | None:
     bad = [name for name, value in sight.metrics.items() if not math.isfinite(value)]
     watched = [name for name in ("loss", "gradient_norm") if name in bad]
     others = [name for name in bad if name not in watched]
@@ -56,7 +56,7 @@ def not_finite(sight: Sight) -> str | None:
     return shown + (f"; also not finite: {', '.join(others)}" if others else "")
 
 
-def spike(sight: Sight) -> str | None:
+def spike(sight: StepView) -> str | None:
     limit = sight.config.spike_sigmas
     above = {name: sight.metrics.get(f"{name}_deviations", 0.0) for name in ("loss", "gradient_norm")}
     seen = [
@@ -67,12 +67,12 @@ def spike(sight: Sight) -> str | None:
     return " and ".join(seen) or None
 
 
-def large_gradient(sight: Sight) -> str | None:
+def large_gradient(sight: StepView) -> str | None:
     norm, limit = sight.metrics["gradient_norm"], sight.config.gradient_limit
     return f"gradient norm {norm:.4g} before clipping, limit {limit:g}" if norm > limit else None
 
 
-def growing_gradient(sight: Sight) -> str | None:
+def growing_gradient(sight: StepView) -> str | None:
     recent = sight.history.last("gradient_norm", RECENT)
     older = sight.history.older("gradient_norm", sight.config.window // 2)
     if not recent or not older or median(recent) <= sight.config.gradient_growth * median(older):
@@ -80,14 +80,14 @@ def growing_gradient(sight: Sight) -> str | None:
     return f"gradient norm {median(recent):.4g} in the last {RECENT} steps, {median(older):.4g} in the older half of the window"
 
 
-def stuck(sight: Sight) -> str | None:
+def stuck(sight: StepView) -> str | None:
     name, chance = "cross_entropy", math.log(sight.vocabulary)
     if not sight.history.full(name) or median(sight.history.last(name, RECENT)) < 0.99 * chance:
         return None
     return f"the cross-entropy is still that of guessing, ln {sight.vocabulary} = {chance:.3f}"
 
 
-def slow(sight: Sight) -> str | None:
+def slow(sight: StepView) -> str | None:
     """Tokens per second over some steps, so that a single slow step says nothing; the cause is where the added time went."""
     history = sight.history
     seconds, usual = history.last("seconds", RECENT), history.older("tokens_per_second", RECENT)
@@ -115,26 +115,26 @@ def _times(
     return {"data wait": average(waits), "checkpoint": average(stalls), rest: average(works)}
 
 
-def memory_growth(sight: Sight) -> str | None:
+def memory_growth(sight: StepView) -> str | None:
     early, now = sight.history.early("memory_gib"), sight.metrics.get("memory_gib", 0.0)
     if early is None or now <= sight.config.memory_growth * early:
         return None
     return f"{now:.2f} GiB in use, {early:.2f} in the first steps"
 
 
-def overloaded_expert(sight: Sight) -> str | None:
+def overloaded_expert(sight: StepView) -> str | None:
     recent, limit = sight.history.last("router/max_violation_worst", RECENT), sight.config.router_violation
     if not recent or min(recent) <= limit:
         return None
     return f"in some layer the busiest expert gets {recent[-1] + 1:.1f} times the mean load (MaxVio {recent[-1]:.1f})"
 
 
-def dead_expert(sight: Sight) -> str | None:
+def dead_expert(sight: StepView) -> str | None:
     idle = sight.metrics.get("router/idle_steps", 0.0)
     return f"an expert got no token for {idle:.0f} steps" if idle >= sight.config.dead_expert_steps else None
 
 
-def certain_router(sight: Sight) -> str | None:
+def certain_router(sight: StepView) -> str | None:
     name = "router/entropy_worst"
     early, recent = sight.history.early(name), sight.history.last(name, RECENT)
     if early is None or not recent or max(recent) >= CERTAIN * early:

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from ingot.model.context_parallel import ContextParallel
 from ingot.model.linear import Linear
-from ingot.model.order import Order
+from ingot.model.order import ShardOrder
 from ingot.model.transformer import Transformer
 from ingot.train.float8 import float8_layers
 from ingot.train.parallel.config import MeshConfig
@@ -34,7 +34,7 @@ def multiply_by_shards(model: Transformer, mesh: MeshConfig) -> None:
             for each in sharding.rows if sharding is not None else ():
                 if (layer := layers.get(f"{name}.{each}")) is not None:
                     sections = find_sections(part, f"{each}.weight") or (layer.out_features,)
-                    rows = Order.of_sections(0, sections, mesh.tensor).rows.chunk(mesh.tensor)
+                    rows = ShardOrder.of_sections(0, sections, mesh.tensor).rows.chunk(mesh.tensor)
                     layer.multiply = partial(_by_outputs, layer.multiply, rows)
             for each in sharding.columns if sharding is not None else ():
                 if (layer := layers.get(f"{name}.{each}")) is not None:

@@ -47,7 +47,7 @@ ENVIRONMENT = {  # all processes are on this machine, and many compile at a time
 
 
 @dataclass(frozen=True)
-class Machine:
+class CaseMachine:
     """What cases run on, and how many processes run at a time."""
 
     how: Literal["cpu", "card", "gpus"]
@@ -60,7 +60,7 @@ class Machine:
 
 
 @dataclass(frozen=True)
-class Job:
+class CaseJob:
     """One run of a case. `scales_of`: the mesh whose float8 scales one process has (float8_shards.py)."""
 
     name: str
@@ -72,19 +72,19 @@ class Job:
         return folder / f"{self.name}-{rank}.pickle"
 
 
-Done = Callable[[Job, "list[Numbers] | str"], None]
+Done = Callable[[CaseJob, "list[Numbers] | str"], None]
 
 
-def choose_machine(device: str, processes: int) -> Machine:
+def choose_machine(device: str, processes: int) -> CaseMachine:
     """Processes of the CPU, a GPU for each of `processes` where there are so many, or one card that all of them share."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     gpus = torch.cuda.device_count() if device == "cuda" else 0
     if gpus >= max(processes, 2):
-        return Machine("gpus", gpus)
-    return Machine("cpu" if device == "cpu" else "card", cores)
+        return CaseMachine("gpus", gpus)
+    return CaseMachine("cpu" if device == "cpu" else "card", cores)
 
 
-def run_jobs(jobs: Sequence[Job], machine: Machine, folder: Path, done: Done) -> None:
+def run_jobs(jobs: Sequence[CaseJob], machine: CaseMachine, folder: Path, done: Done) -> None:
     """Run the jobs, those of as many processes side by side; `done` gets each with what its ranks found, or why nothing."""
     for size in sorted({job.case.processes for job in jobs}):
         same = [job for job in jobs if job.case.processes == size]
@@ -98,7 +98,7 @@ def run_jobs(jobs: Sequence[Job], machine: Machine, folder: Path, done: Done) ->
                 share.result()
 
 
-def _run_group(jobs: Sequence[Job], machine: Machine, first: int, folder: Path, done: Done) -> None:
+def _run_group(jobs: Sequence[CaseJob], machine: CaseMachine, first: int, folder: Path, done: Done) -> None:
     """Run jobs of as many processes each; `first` is the number of this group's first process on the machine."""
     left = list(jobs)
     while left:
@@ -108,7 +108,7 @@ def _run_group(jobs: Sequence[Job], machine: Machine, first: int, folder: Path, 
         left = left[finished + 1 :]
 
 
-def _run_once(jobs: Sequence[Job], machine: Machine, first: int, folder: Path, done: Done) -> tuple[int, str]:
+def _run_once(jobs: Sequence[CaseJob], machine: CaseMachine, first: int, folder: Path, done: Done) -> tuple[int, str]:
     """Start a group, and wait until it has run its jobs or one has failed; returns how many it has run, and what went wrong."""
     context, size, finished = multiprocessing.get_context("spawn"), jobs[0].case.processes, 0
     store = folder / f"store-{jobs[0].name}"
@@ -142,7 +142,9 @@ def _run_once(jobs: Sequence[Job], machine: Machine, first: int, folder: Path, d
             process.join()
 
 
-def _work(rank: int, size: int, jobs: Sequence[Job], machine: Machine, first: int, store: Path, folder: Path) -> None:
+def _work(
+    rank: int, size: int, jobs: Sequence[CaseJob], machine: CaseMachine, first: int, store: Path, folder: Path
+) -> None:
     """What every process of a group does."""
     torch.set_num_threads(1)
     for name, value in ENVIRONMENT.items():
@@ -169,7 +171,7 @@ def _work(rank: int, size: int, jobs: Sequence[Job], machine: Machine, first: in
         distributed.destroy_process_group()
 
 
-def run_job(job: Job, device: str) -> Numbers:
+def run_job(job: CaseJob, device: str) -> Numbers:
     """The numbers of this rank."""
     model, training = read_case(job.case, device)
     dtype = torch.bfloat16 if training.precision == "bfloat16" else torch.float32

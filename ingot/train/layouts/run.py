@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from ingot.train.layouts.cases import Case, find_refusal
 from ingot.train.layouts.differences import find_differences
-from ingot.train.layouts.groups import Job, Machine, run_jobs
+from ingot.train.layouts.groups import CaseJob, CaseMachine, run_jobs
 from ingot.train.layouts.steps import Numbers
 from ingot.train.parallel.config import MeshConfig
 from ingot.workspace.config import content_hash
@@ -19,7 +19,7 @@ from ingot.workspace.errors import CheckFailed
 
 
 @dataclass(frozen=True)
-class Verdict:
+class CaseVerdict:
     """What came of a case, and the largest relative differences from one process."""
 
     case: str
@@ -42,11 +42,11 @@ class Verdict:
         return {name: value for name, value in asdict(self).items() if value not in (None, "")}
 
 
-def prove(cases: Sequence[Case], machine: Machine, say: Callable[[Verdict], None]) -> list[Verdict]:
+def prove(cases: Sequence[Case], machine: CaseMachine, say: Callable[[CaseVerdict], None]) -> list[CaseVerdict]:
     """Run the cases and what they are compared with; says each verdict as soon as it is known, and returns all in order."""
-    verdicts: dict[str, Verdict] = {}
+    verdicts: dict[str, CaseVerdict] = {}
 
-    def note(case: Case, verdict: Verdict) -> None:
+    def note(case: Case, verdict: CaseVerdict) -> None:
         verdicts[case.name] = verdict
         say(verdict)
 
@@ -64,20 +64,20 @@ def prove(cases: Sequence[Case], machine: Machine, say: Callable[[Verdict], None
         different = list({job.name: job for job in references.values()}.values())
         run_jobs(different, machine, folder, lambda job, numbers: alone.update({job.name: numbers}))
 
-        def lacks_reference(job: Job) -> bool:
+        def lacks_reference(job: CaseJob) -> bool:
             return isinstance(alone[references[job.case.name].name], str)
 
-        def compare(job: Job, numbers: list[Numbers] | str) -> None:
+        def compare(job: CaseJob, numbers: list[Numbers] | str) -> None:
             note(job.case, judge(job.case, numbers, alone[references[job.case.name].name], machine.device))
 
-        jobs = [Job(f"case{number}", case) for number, case in enumerate(chosen)]
+        jobs = [CaseJob(f"case{number}", case) for number, case in enumerate(chosen)]
         run_jobs([job for job in jobs if not lacks_reference(job)], machine, folder, compare)
         for job in filter(lacks_reference, jobs):
             compare(job, "")
     return [verdicts[case.name] for case in cases]
 
 
-def make_reference(case: Case) -> Job:
+def make_reference(case: Case) -> CaseJob:
     """The run in one process that a case is compared with; cases that differ in their mesh only share it."""
     scales = None
     if case.training.get("precision") == "float8":
@@ -85,10 +85,10 @@ def make_reference(case: Case) -> Job:
         scales = MeshConfig.model_validate(shared) if shared else None
     alone = replace(case, mesh={})
     known = json.dumps([dict(case.model), dict(case.training), None if scales is None else scales.model_dump()])
-    return Job(f"alone-{content_hash(known, digits=12)}", alone, scales)
+    return CaseJob(f"alone-{content_hash(known, digits=12)}", alone, scales)
 
 
-def judge(case: Case, ranks: list[Numbers] | str, alone: list[Numbers] | str, device: str) -> Verdict:
+def judge(case: Case, ranks: list[Numbers] | str, alone: list[Numbers] | str, device: str) -> CaseVerdict:
     """Whether the ranks' numbers are those of one process."""
     for who, numbers in (("one process: ", alone), ("", ranks)):
         if isinstance(numbers, str):
@@ -104,5 +104,5 @@ def judge(case: Case, ranks: list[Numbers] | str, alone: list[Numbers] | str, de
     return _verdict(case, "different" if far else "equal", "; ".join(far), **measured)
 
 
-def _verdict(case: Case, verdict: Any, text: str = "", **measured: float) -> Verdict:
-    return Verdict(case.name, case.kinds, case.method, case.processes, verdict, text, **measured)
+def _verdict(case: Case, verdict: Any, text: str = "", **measured: float) -> CaseVerdict:
+    return CaseVerdict(case.name, case.kinds, case.method, case.processes, verdict, text, **measured)

@@ -19,7 +19,7 @@ from torch.distributed.fsdp import FSDPModule
 from ingot.checkpoints.stored_model import StoredModel
 from ingot.model.initialise import copy_shard
 from ingot.model.lora import LoraLinear, is_adapter, lora_layers, merged_state
-from ingot.model.order import Order, in_ranks_order, local, orders, whole
+from ingot.model.order import ShardOrder, in_ranks_order, local, orders, whole
 from ingot.model.transformer import Transformer
 from ingot.train.parallel.layout import Layout
 
@@ -133,7 +133,7 @@ def gather_weights(model: Transformer, copy: Transformer, layout: Layout) -> Non
         own[name].copy_(value)
 
 
-def _merged(layer: LoraLinear, name: str, row_orders: Mapping[str, Order]) -> Tensor:
+def _merged(layer: LoraLinear, name: str, row_orders: Mapping[str, ShardOrder]) -> Tensor:
     """W + s·B A of a layer whose parts are divided."""
     base = layer.frozen.matrix() if layer.frozen is not None else whole(layer.weight, row_orders.get(name))
     merged = base.clone()

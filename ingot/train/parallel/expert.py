@@ -74,15 +74,15 @@ class ExpertParallel(Experts):
         sent_PE = counts_E.unflatten(0, (self.ranks, -1))
         got_PE = torch.empty_like(sent_PE)
         distributed.all_to_all_single(got_PE, sent_PE, group=self.expert_group)
-        there, back = torch.stack((sent_PE.sum(1), got_PE.sum(1))).tolist()
-        arrived_SD = exchange(rows_RD, there, back, self.expert_group)
+        send_counts, receive_counts = torch.stack((sent_PE.sum(1), got_PE.sum(1))).tolist()
+        arrived_SD = exchange(rows_RD, send_counts, receive_counts, self.expert_group)
         experts_PE = torch.arange(got_PE.shape[1], device=rows_RD.device).expand_as(got_PE)
-        expert_S = experts_PE.flatten().repeat_interleave(got_PE.flatten(), output_size=sum(back))
+        expert_S = experts_PE.flatten().repeat_interleave(got_PE.flatten(), output_size=sum(receive_counts))
         order_S = expert_S.argsort(stable=True)
         place_S = torch.empty_like(order_S)
         place_S.scatter_(0, order_S, torch.arange(len(order_S), device=rows_RD.device))
         out_SD = super()._sorted(gather(arrived_SD, order_S, place_S), got_PE.sum(0), expert_S[order_S])
-        return exchange(gather(out_SD, place_S, order_S), back, there, self.expert_group)
+        return exchange(gather(out_SD, place_S, order_S), receive_counts, send_counts, self.expert_group)
 
 
 class DividedExpertParallel(ExpertParallel, DividedExperts):
@@ -100,18 +100,18 @@ def divide(parameter: nn.Parameter, mesh: DeviceMesh) -> nn.Parameter:
 
 class _Exchange(torch.autograd.Function):
     @staticmethod
-    def forward(context: Any, rows: Tensor, there: list[int], back: list[int], group: Any) -> Tensor:
-        context.splits = there, back, group
-        received = rows.new_empty(sum(back), *rows.shape[1:])
-        distributed.all_to_all_single(received, rows.contiguous(), back, there, group=group)
+    def forward(context: Any, rows: Tensor, send_counts: list[int], receive_counts: list[int], group: Any) -> Tensor:
+        context.splits = send_counts, receive_counts, group
+        received = rows.new_empty(sum(receive_counts), *rows.shape[1:])
+        distributed.all_to_all_single(received, rows.contiguous(), receive_counts, send_counts, group=group)
         return received
 
     @staticmethod
     def backward(context: Any, gradient: Tensor) -> tuple[Tensor, None, None, None]:
-        there, back, group = context.splits
-        return exchange(gradient, back, there, group), None, None, None
+        send_counts, receive_counts, group = context.splits
+        return exchange(gradient, receive_counts, send_counts, group), None, None, None
 
 
-def exchange(rows: Tensor, there: list[int], back: list[int], group: Any) -> Tensor:
-    """Send `there[p]` rows to rank p and receive `back[p]` from it, in the order of the ranks; gradients are sent back."""
-    return _Exchange.apply(rows, there, back, group)  # type: ignore[no-untyped-call]
+def exchange(rows: Tensor, send_counts: list[int], receive_counts: list[int], group: Any) -> Tensor:
+    """Send `send_counts[p]` rows to rank p, receive `receive_counts[p]` from it, in the order of ranks; gradients go back."""
+    return _Exchange.apply(rows, send_counts, receive_counts, group)  # type: ignore[no-untyped-call]

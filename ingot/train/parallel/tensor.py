@@ -33,7 +33,7 @@ from ingot.model.feed_forward.experts import Experts
 from ingot.model.linear import Linear
 from ingot.model.lora import LoraLinear
 from ingot.model.matrices import Rows
-from ingot.model.order import ORDERS, Order
+from ingot.model.order import ORDERS, ShardOrder
 from ingot.model.sharding import Sharding
 from ingot.model.transformer import Transformer
 from ingot.train.parallel.divided import (
@@ -191,7 +191,7 @@ def _cut_adapters_by_columns(layer: LoraLinear, mesh: DeviceMesh) -> None:
 
 def _own_numbers(sections: tuple[int, ...], mesh: DeviceMesh) -> Tensor:
     """The numbers of this rank's rows or columns."""
-    return Order.of_sections(0, sections, mesh.size()).rows.chunk(mesh.size())[mesh.get_local_rank()]
+    return ShardOrder.of_sections(0, sections, mesh.size()).rows.chunk(mesh.size())[mesh.get_local_rank()]
 
 
 def _tie(module: nn.Module, kind: type[nn.Module], group: distributed.ProcessGroup) -> None:
@@ -212,7 +212,7 @@ def _cut(module: nn.Module, name: str, mesh: DeviceMesh, *, axis: int, sections:
     assert whole is not None
     size = whole.shape[axis] // ranks
     if len(sections) > 1:
-        order = Order.of_sections(axis, sections, ranks)
+        order = ShardOrder.of_sections(axis, sections, ranks)
         module.__dict__.setdefault(ORDERS, {})[name] = order
         own = whole.detach().index_select(axis, order.rows[rank * size : (rank + 1) * size].to(whole.device))
     else:

@@ -26,7 +26,7 @@ from torch.distributed.tensor import DTensor
 from ingot.checkpoints.checkpoint import STATE, TRAINING
 from ingot.checkpoints.state_files import MODEL, load_state_files, stored_shapes
 from ingot.model.lora import frozen_names
-from ingot.model.order import Order, orders
+from ingot.model.order import ShardOrder, orders
 from ingot.model.transformer import Transformer
 from ingot.train.parallel.layout import world_size
 from ingot.workspace.errors import ArtifactError, listed
@@ -50,7 +50,7 @@ def run_state(model: Transformer, optimizer: torch.optim.Optimizer | None) -> di
     return state
 
 
-def run_orders(model: Transformer, state: Mapping[str, Any]) -> dict[str, Order]:
+def run_orders(model: Transformer, state: Mapping[str, Any]) -> dict[str, ShardOrder]:
     """Which of these tensors have their rows in the ranks' order: parameters, and what is remembered of each row of them."""
     by_parameter = orders(model)
     found = {}

@@ -12,7 +12,7 @@ import pytest
 
 from ingot.data.config import CurateConfig
 from ingot.data.curate import run as run_stage
-from ingot.data.engine.pool import Pool
+from ingot.data.engine.pool import WorkPool
 from ingot.data.engine.ray_pool import RayPool
 from ingot.data.engine.work import Work
 
@@ -25,13 +25,13 @@ pytest.importorskip("ray")
 
 
 @pytest.fixture(scope="module")
-def pool() -> Iterator[Pool]:
+def pool() -> Iterator[WorkPool]:
     """Ray takes its time to start: one of this machine for all tests here; pools that are made later join it."""
     with RayPool(2) as started:
         yield started
 
 
-def test_the_same_bytes_and_a_killed_worker(tmp_path: Path, recorder: Recorder, pool: Pool) -> None:
+def test_the_same_bytes_and_a_killed_worker(tmp_path: Path, recorder: Recorder, pool: WorkPool) -> None:
     items = [Text(f"item{number}", "deadly" if number == 2 else "word " * number) for number in range(5)]
     marks = tmp_path / "marks"
     marks.mkdir()
@@ -46,7 +46,7 @@ def test_the_same_bytes_and_a_killed_worker(tmp_path: Path, recorder: Recorder, 
 
 
 @pytest.mark.slow
-def test_a_curation_gives_the_same_bytes(tmp_path: Path, pool: Pool) -> None:
+def test_a_curation_gives_the_same_bytes(tmp_path: Path, pool: WorkPool) -> None:
     rows = tmp_path / "rows"
     rows.mkdir()
     for number in range(3):

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from ingot.data.engine.local_pool import LocalPool
-from ingot.data.engine.pool import Pool, SerialPool
+from ingot.data.engine.pool import SerialPool, WorkPool
 from ingot.data.engine.store import REPORT, commit, finished
-from ingot.data.engine.work import ATTEMPTS, Phase, Work
+from ingot.data.engine.work import ATTEMPTS, Work, WorkPhase
 from ingot.workspace.errors import DataError, Interrupted
 from ingot.workspace.interrupt import StopSignal
 
@@ -22,13 +22,13 @@ from .tasks import Text, always_die, bad_data, bug, die_once, sleep, upper
 ITEMS = [Text(f"item{number}", "word " * number) for number in range(7)]
 
 
-def local() -> Pool:
+def local() -> WorkPool:
     return LocalPool(2)
 
 
 @pytest.mark.usefixtures("spawning")
 @pytest.mark.parametrize("make_pool", [SerialPool, local])
-def test_results_come_in_the_order_of_the_items(tmp_path: Path, make_pool: Callable[[], Pool]) -> None:
+def test_results_come_in_the_order_of_the_items(tmp_path: Path, make_pool: Callable[[], WorkPool]) -> None:
     with make_pool() as pool:
         done = Work(tmp_path, pool=pool).run("upper", upper, ITEMS, {"suffix": "!"})
     assert [task.file("out.txt").read_text() for task in done] == [item.text.upper() + "!" for item in ITEMS]
@@ -104,7 +104,7 @@ def test_a_task_that_always_kills_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("make_pool", [SerialPool, local])
-def test_errors_come_through(tmp_path: Path, make_pool: Callable[[], Pool]) -> None:
+def test_errors_come_through(tmp_path: Path, make_pool: Callable[[], WorkPool]) -> None:
     with make_pool() as pool:
         with pytest.raises(DataError, match=r"item[01]: the text is bad\n  fix: write a better one"):
             Work(tmp_path, pool=pool).run("bad", bad_data, ITEMS[:2])
@@ -162,11 +162,13 @@ def test_processes_start_when_work_is_expected_and_then_take_single_tasks(tmp_pa
 
 
 @pytest.mark.parametrize("make_pool", [SerialPool, local])
-def test_phases_at_the_same_time_are_the_phases_by_themselves(tmp_path: Path, make_pool: Callable[[], Pool]) -> None:
+def test_phases_at_the_same_time_are_the_phases_by_themselves(
+    tmp_path: Path, make_pool: Callable[[], WorkPool]
+) -> None:
     with make_pool() as pool:
         work = Work(tmp_path, pool=pool)
-        loud = Phase("loud", upper, ITEMS[:3], {"suffix": "!"}, version=2)
-        together = work.run_all([Phase("upper", upper, ITEMS[2:5]), loud, Phase("nothing", upper, [])])
+        loud = WorkPhase("loud", upper, ITEMS[:3], {"suffix": "!"}, version=2)
+        together = work.run_all([WorkPhase("upper", upper, ITEMS[2:5]), loud, WorkPhase("nothing", upper, [])])
         assert [[task.file("out.txt").read_text() for task in done] for done in together] == [
             [item.text.upper() for item in ITEMS[2:5]],
             [item.text.upper() + "!" for item in ITEMS[:3]],

@@ -9,15 +9,15 @@ import pyarrow
 from ingot.data.read.config import SourceConfig
 from ingot.data.read.document import schema_of
 from ingot.data.read.plan import SPLIT_BYTES, plan
-from ingot.data.read.problem import Problems
+from ingot.data.read.problem import ReadProblems
 from ingot.data.read.read import read_split
 
 
 def read_all(
     source: SourceConfig, *, split_bytes: int = SPLIT_BYTES, max_bytes: int | None = None
-) -> tuple[Any, Problems]:
+) -> tuple[Any, ReadProblems]:
     """All documents of a source as one table, and the problems."""
-    problems = Problems()
+    problems = ReadProblems()
     tables = [schema_of(source).empty_table()]
     for split in plan(source, max_bytes, split_bytes).splits:
         tables += list(read_split(split, source, problems))

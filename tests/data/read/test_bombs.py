@@ -27,7 +27,7 @@ from backports import zstd
 from ingot.data.read.config import CodeSource, FilesSource
 from ingot.data.read.http import decode_content
 from ingot.data.read.plan import SPLIT_BYTES, plan
-from ingot.data.read.problem import Problems
+from ingot.data.read.problem import ReadProblems
 from ingot.data.read.read import read_split
 from tests.data.read.reading import read_all
 from tests.forking import forking
@@ -50,7 +50,7 @@ def answer(kind: str, path: str, memory: int, pipe: Connection) -> None:
         pipe.send(str(len(decode_content(Path(path).read_bytes(), encoding, 1_000_000)[0])))
         return
     if kind == "table":  # every row is a document: counted, not held
-        problems, rows = Problems(), 0
+        problems, rows = ReadProblems(), 0
         whole = FilesSource(files=path)
         for split in plan(whole, None, SPLIT_BYTES).splits:
             rows += sum(len(table) for table in read_split(split, whole, problems))

@@ -18,7 +18,7 @@ from ingot.data.read.config import FilesSource
 from ingot.data.read.delimited import parsed_rows, table_form, table_rows
 from ingot.data.steps.classify.labelled import read_labelled
 from ingot.envs.rows import read_rows
-from ingot.post.data.conversations.conversation_file import Reading, read_row
+from ingot.post.data.conversations.conversation_file import RowReading, read_row
 from ingot.tokens.compare import read_texts
 from ingot.workspace.errors import DataError
 from ingot.workspace.files import write_jsonl
@@ -126,7 +126,7 @@ def test_a_conversation_file(tmp_path: Path) -> None:
     write_jsonl(tmp_path / "a.jsonl", rows)
     write_csv(tmp_path / "a.csv", rows)
     one, other = (
-        [list(read_row("row", row, Reading())) for _, row in read_rows(str(tmp_path / name))]
+        [list(read_row("row", row, RowReading())) for _, row in read_rows(str(tmp_path / name))]
         for name in ("a.csv", "a.jsonl")
     )
     assert one == other and len(one) == 2

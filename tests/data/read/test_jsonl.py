@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 
 from ingot.data.read.config import FilesSource
 from ingot.data.read.jsonl import line_blocks
-from ingot.data.read.problem import Problems
-from ingot.data.read.split import Piece
+from ingot.data.read.problem import ReadProblems
+from ingot.data.read.split import FilePiece
 from ingot.workspace.errors import DataError
 from tests.data.read.reading import read_all, texts
 
@@ -144,7 +144,7 @@ def test_ranges_give_every_line_once(
     cuts = [0, *sorted({edge for edge in edges if edge < len(content)}), len(content)]
     found = []
     for start, end in pairwise(cuts):
-        for offset, block in line_blocks(Piece(str(path), "s:a", "jsonl", 0, start, end), 1000, Problems()):
+        for offset, block in line_blocks(FilePiece(str(path), "s:a", "jsonl", 0, start, end), 1000, ReadProblems()):
             assert content[offset : offset + len(block)] == block
             found.append((offset, block))
     assert b"".join(block for _, block in sorted(found)) == content

@@ -24,9 +24,9 @@ from ingot.data.read.find import format_of
 from ingot.data.read.http import decode_page
 from ingot.data.read.plain import passages
 from ingot.data.read.plan import pieces_of, plan, select, splits
-from ingot.data.read.problem import Problems
+from ingot.data.read.problem import ReadProblems
 from ingot.data.read.read import found_in
-from ingot.data.read.split import Piece
+from ingot.data.read.split import FilePiece
 from ingot.workspace.errors import DataError
 from tests.data.read.reading import read_all, texts
 
@@ -129,7 +129,7 @@ def test_a_text_longer_than_a_document_may_be_is_read_in_pieces(tmp_path: Path, 
     (tmp_path / "long.txt.gz").write_bytes(gzip.compress(raw, 1))
     [split] = splits(source)
     tracemalloc.start()
-    documents = sum(1 for _ in found_in(split, source, Problems()))
+    documents = sum(1 for _ in found_in(split, source, ReadProblems()))
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert documents == len(table) and peak < 2_000_000
@@ -291,13 +291,13 @@ def test_the_installed_distribution() -> None:
 
 def test_python_files(tmp_path: Path) -> None:
     from ingot.data.read.document import Document
-    from ingot.data.read.problem import Problems
+    from ingot.data.read.problem import ReadProblems
     from ingot.data.read.python import read_python
 
-    def read(content: bytes) -> tuple[list[Document], Problems]:
+    def read(content: bytes) -> tuple[list[Document], ReadProblems]:
         (tmp_path / "a.py").write_bytes(content)
-        problems = Problems()
-        piece = Piece(str(tmp_path / "a.py"), "s:a.py", "python", len(content), docstrings=True, whole=True)
+        problems = ReadProblems()
+        piece = FilePiece(str(tmp_path / "a.py"), "s:a.py", "python", len(content), docstrings=True, whole=True)
         return list(read_python(piece, PythonSource(name="s"), problems)), problems
 
     (code, prose), _ = read(b'"""Prose."""\nx = 1\n')
@@ -312,8 +312,8 @@ def test_python_files(tmp_path: Path) -> None:
     assert problems.dropped == {"not parsable as Python": 1}
 
 
-def some_pieces(count: int = 60) -> list[Piece]:
-    return [Piece(f"/x/{n}", f"s:{n:03d}", ["text", "python", "metadata"][n % 3], 100 + n) for n in range(count)]
+def some_pieces(count: int = 60) -> list[FilePiece]:
+    return [FilePiece(f"/x/{n}", f"s:{n:03d}", ["text", "python", "metadata"][n % 3], 100 + n) for n in range(count)]
 
 
 @given(st.integers(0, 10_000), st.integers(0, 10_000), st.randoms())

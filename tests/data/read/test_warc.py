@@ -16,8 +16,8 @@ from warcio.archiveiterator import ArchiveIterator
 
 from ingot.data.read.config import FilesSource
 from ingot.data.read.http import decode_content, parse_response, unchunk
-from ingot.data.read.problem import Problems
-from ingot.data.read.split import Piece
+from ingot.data.read.problem import ReadProblems
+from ingot.data.read.split import FilePiece
 from ingot.data.read.warc import WarcRecord, warc_records
 from tests.data.read.reading import read_all, texts
 
@@ -28,9 +28,9 @@ FILES = [
 ]  # fmt: skip
 
 
-def ours(path: Path, problems: Problems | None = None, start: int = 0, end: int = -1) -> list[WarcRecord]:
-    piece = Piece(str(path), f"s:{path.name}", "warc", 0, start, end)
-    return list(warc_records(piece, PLENTY, problems if problems is not None else Problems()))
+def ours(path: Path, problems: ReadProblems | None = None, start: int = 0, end: int = -1) -> list[WarcRecord]:
+    piece = FilePiece(str(path), f"s:{path.name}", "warc", 0, start, end)
+    return list(warc_records(piece, PLENTY, problems if problems is not None else ReadProblems()))
 
 
 def theirs(path: Path) -> list[tuple[dict[str, str], bytes]]:
@@ -113,13 +113,13 @@ def test_a_broken_member_costs_itself_only(tmp_path: Path) -> None:
     members[3] = members[3][:30] + b"\xff" * (len(members[3]) - 30)
     members[6] = members[6][: len(members[6]) // 2]
     (tmp_path / "a.warc.gz").write_bytes(b"".join(members))
-    problems = Problems()
+    problems = ReadProblems()
     found = [record.headers["warc-record-id"][10:-1] for record in ours(tmp_path / "a.warc.gz", problems)]
     assert [number for number in found if number not in "36"] == list("0124578")
     assert sum(problems.dropped.values()) >= 2
     members = [gzip.compress(record) for record in some_records(9)]
     (tmp_path / "cut.warc.gz").write_bytes(b"".join(members)[:-200])
-    problems = Problems()
+    problems = ReadProblems()
     assert len(ours(tmp_path / "cut.warc.gz", problems)) in (8, 9)  # what there is of the last one may still be a page
     assert problems.dropped == {"truncated": 1}
 
@@ -129,13 +129,13 @@ def test_a_broken_plain_record_costs_itself_only(tmp_path: Path) -> None:
     records[2] = records[2].replace(b"Content-Length: ", b"Content-Length: 9", 1)  # swallows the ones behind it
     records[4] = records[4].replace(b"WARC/1.0\r\nWARC-Type", b"WRAC/1.0\r\nWARC-Type", 1)
     (tmp_path / "a.warc").write_bytes(b"".join(records))
-    problems = Problems()
+    problems = ReadProblems()
     found = [record.headers["warc-record-id"][10:-1] for record in ours(tmp_path / "a.warc", problems)]
     assert set("015") - set(found) <= {"5"}
     (tmp_path / "b.warc").write_bytes(
         records[0] + b"garbage between records\r\n" + records[1] + records[4] + records[5]
     )
-    problems = Problems()
+    problems = ReadProblems()
     found = [record.headers["warc-record-id"][10:-1] for record in ours(tmp_path / "b.warc", problems)]
     assert found == ["0", "1", "5"]
     assert problems.dropped == {"broken WARC": 2}

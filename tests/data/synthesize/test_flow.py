@@ -14,7 +14,7 @@ import pytest
 
 from ingot.data.synthesize.config import DocumentsConfig
 from ingot.data.synthesize.flow import synthesize
-from ingot.data.synthesize.writer import Prompt, Settings
+from ingot.data.synthesize.writer import WriterPrompt, WriterSettings
 from ingot.workspace.errors import DataError, Interrupted, RecipeError
 from ingot.workspace.progress import Progress
 from ingot.workspace.stage import StageFolder
@@ -46,7 +46,7 @@ class Rewriter:
         self.asked: list[str] = []
         self.stop_after = stop_after
 
-    def answers(self, prompts: Sequence[Prompt], settings: Settings) -> Iterator[tuple[int, str | None]]:
+    def answers(self, prompts: Sequence[WriterPrompt], settings: WriterSettings) -> Iterator[tuple[int, str | None]]:
         for number, prompt in reversed(list(enumerate(prompts))):
             if self.stop_after is not None and len(self.asked) >= self.stop_after:
                 raise Interrupted
@@ -167,8 +167,12 @@ def test_a_checkpoint_answers_and_the_same_seed_gives_the_same_text(tmp_path: Pa
 
     path = checkpoint_of(tiny_model(tiny_tokenizer(), std=0.05), tmp_path / "checkpoint")
     writer = CheckpointWriter(path)
-    settings = Settings(temperature=1.0, top_p=1.0, max_tokens=5)
-    prompts = [Prompt("What is 2 + 2?", 1), Prompt("What is 2 + 2?", 2), Prompt("Say " + "much " * 5000, 3)]
+    settings = WriterSettings(temperature=1.0, top_p=1.0, max_tokens=5)
+    prompts = [
+        WriterPrompt("What is 2 + 2?", 1),
+        WriterPrompt("What is 2 + 2?", 2),
+        WriterPrompt("Say " + "much " * 5000, 3),
+    ]
     first, again = (dict(writer.answers(prompts, settings)) for _ in range(2))
     assert first == again and first[2] is None, "what does not fit gets no answer"
     assert isinstance(first[0], str) and first[0] != first[1]

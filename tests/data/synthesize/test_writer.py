@@ -10,11 +10,11 @@ import pytest
 
 from ingot.data.synthesize import writer as module
 from ingot.data.synthesize.config import EndpointConfig
-from ingot.data.synthesize.writer import Endpoint, Prompt, Settings
+from ingot.data.synthesize.writer import Endpoint, WriterPrompt, WriterSettings
 from ingot.workspace.errors import IngotError
 from tests.data.synthesize.server import Reply, completion, serving
 
-SETTINGS = Settings(temperature=0.5, top_p=0.9, max_tokens=7)
+SETTINGS = WriterSettings(temperature=0.5, top_p=0.9, max_tokens=7)
 
 
 @pytest.fixture(autouse=True)
@@ -24,7 +24,7 @@ def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def ask(url: str, prompts: list[str], **options: Any) -> dict[int, str | None]:
     endpoint = Endpoint(EndpointConfig(url=url, model="m", **options))
-    return dict(endpoint.answers([Prompt(text, seed) for seed, text in enumerate(prompts)], SETTINGS))
+    return dict(endpoint.answers([WriterPrompt(text, seed) for seed, text in enumerate(prompts)], SETTINGS))
 
 
 def test_the_request_is_what_the_protocol_says_and_answers_keep_their_numbers(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from ingot.envs.episode import Episode, Score
 from ingot.envs.rollout.episode_run import Limits
-from ingot.envs.rollout.external import Answered, Asked, Finished, LedEnvironment, Refused
+from ingot.envs.rollout.external import EpisodeEnd, LedEnvironment, SampledTurn, TurnRefused, TurnRequest
 from ingot.envs.rollout.probes import Scripted
 from ingot.envs.rollout.rollout import rollout
 from ingot.envs.task import Task, make_task
@@ -24,7 +24,7 @@ TASK = make_task("led", "What is it?", thinking=False)
 START = Message("user", "What is it?")
 SCORE = Score(0.5, False, True, rewards={"half": 1.0})
 CALL = Message("assistant", "", tool_calls=[ToolCall("look", {"at": "the sky"})])
-Steps = list[Callable[[list[Message]], Asked | Finished]]
+Steps = list[Callable[[list[Message]], TurnRequest | EpisodeEnd]]
 
 
 class Led(LedEnvironment):
@@ -46,9 +46,9 @@ class Led(LedEnvironment):
     def teardown(self, state: dict[str, Any]) -> None:
         CLOSED.append(state)
 
-    async def lead(self, state: dict[str, Any], answer: Answered | Refused | None) -> Asked | Finished:
+    async def lead(self, state: dict[str, Any], answer: SampledTurn | TurnRefused | None) -> TurnRequest | EpisodeEnd:
         ANSWERS.append(answer)
-        if isinstance(answer, Answered):
+        if isinstance(answer, SampledTurn):
             state["said"].append(answer.message)
         return next(state["steps"])(state["said"])
 
@@ -61,7 +61,7 @@ class Led(LedEnvironment):
 
 STEPS: Steps = []
 CLOSED: list[Any] = []
-ANSWERS: list[Answered | Refused | None] = []
+ANSWERS: list[SampledTurn | TurnRefused | None] = []
 
 
 class Says(Script):
@@ -76,26 +76,26 @@ class Says(Script):
         return Reply(tokens, [-0.1 * (at + 1) for at in range(len(tokens))], [7] * len(tokens))
 
 
-def played(policy: Any, *steps: Callable[[list[Message]], Asked | Finished], **limits: Any) -> Episode:
+def played(policy: Any, *steps: Callable[[list[Message]], TurnRequest | EpisodeEnd], **limits: Any) -> Episode:
     STEPS[:], CLOSED[:], ANSWERS[:] = steps, [], []
     (episode,) = rollout([TASK], policy, CHAT, {"led": Led()}, limits=Limits(**{"max_turns": 9, **limits}))
     assert len(CLOSED) == 1
     return episode
 
 
-def goes_on(*messages: Message, tools: tuple[dict[str, Any], ...] = TOOLS) -> Callable[[list[Message]], Asked]:
+def goes_on(*messages: Message, tools: tuple[dict[str, Any], ...] = TOOLS) -> Callable[[list[Message]], TurnRequest]:
     """The question, all that was said so far with these messages between, as a program sends it: without traces."""
 
-    def step(said: list[Message]) -> Asked:
+    def step(said: list[Message]) -> TurnRequest:
         between = [[START], *([each] for each in messages)]
         whole = [part for at, each in enumerate(between) for part in (*each, *said[at : at + 1])]
-        return Asked(tuple(whole), tools, "agent")
+        return TurnRequest(tuple(whole), tools, "agent")
 
     return step
 
 
-def end(_: list[Message]) -> Finished:
-    return Finished("agent")
+def end(_: list[Message]) -> EpisodeEnd:
+    return EpisodeEnd("agent")
 
 
 def check_exact(episode: Episode, policy: Script) -> None:
@@ -122,7 +122,7 @@ def test_a_request_that_goes_on_adds_only_what_is_between() -> None:
     assert [node.ended for node in episode.nodes if node.sampled] == ["stop"] * 3
     assert [message.content for message in episode.messages] == ["", "blue", "It is blue.", "Sure?", "Yes."]
     first = ANSWERS[1]
-    assert isinstance(first, Answered) and first.message.tool_calls == CALL.tool_calls
+    assert isinstance(first, SampledTurn) and first.message.tool_calls == CALL.tool_calls
     assert (first.prompt_tokens, first.tokens) == (len(policy.asked[0]), len(policy.turns[0]))
 
 
@@ -133,14 +133,14 @@ def test_a_budget_of_tokens_is_a_limit_too() -> None:
     steps = (goes_on(), goes_on(Message("user", "Sure?")), goes_on(Message("user", "Sure?"), Message("user", "?")), end)
     episode = played(Says(first, second), *steps, budgets={"led": length + 2})
     assert (episode.sampled_count, episode.ended) == (length + 2, "tokens")
-    assert ANSWERS[-1] == Refused("tokens")
+    assert ANSWERS[-1] == TurnRefused("tokens")
 
 
 def test_an_edited_history_begins_a_new_segment() -> None:
     """Its prompt is encoded from the messages, and none of it counts as sampled."""
     edited = (START, Message("assistant", "It is green."), Message("user", "Sure?"))
     policy = Says(Message("assistant", "It is blue."), Message("assistant", "Yes."))
-    episode = played(policy, goes_on(), lambda _: Asked(edited, TOOLS, "agent"), end)
+    episode = played(policy, goes_on(), lambda _: TurnRequest(edited, TOOLS, "agent"), end)
     assert [len(segment.nodes) for segment in episode.segments] == [2, 2]
     check_exact(episode, policy)
     second = episode.segments[1]
@@ -151,31 +151,31 @@ def test_an_edited_history_begins_a_new_segment() -> None:
 @pytest.mark.parametrize(
     "request_",
     [
-        Asked((START, Message("assistant", "It is blue.")), TOOLS, "agent"),  # nothing new
-        Asked((START, Message("assistant", "It is blue."), Message("user", "Sure?")), (), "agent"),  # other tools
-        Asked((START, Message("assistant", "It is blue."), Message("user", "Sure?")), TOOLS, "another"),
-        Asked(
+        TurnRequest((START, Message("assistant", "It is blue.")), TOOLS, "agent"),  # nothing new
+        TurnRequest((START, Message("assistant", "It is blue."), Message("user", "Sure?")), (), "agent"),  # other tools
+        TurnRequest((START, Message("assistant", "It is blue."), Message("user", "Sure?")), TOOLS, "another"),
+        TurnRequest(
             (START, Message("assistant", "It is blue."), Message("assistant", "!"), Message("user", "?")),
             TOOLS,
             "agent",
         ),
-        Asked((START,), TOOLS, "agent"),  # the same again
-        Asked((START, Message("user", "Well?")), TOOLS, "agent"),  # as if nothing had been written
+        TurnRequest((START,), TOOLS, "agent"),  # the same again
+        TurnRequest((START, Message("user", "Well?")), TOOLS, "agent"),  # as if nothing had been written
     ],
 )
-def test_what_does_not_go_on_is_not_put_behind_what_was_written(request_: Asked) -> None:
+def test_what_does_not_go_on_is_not_put_behind_what_was_written(request_: TurnRequest) -> None:
     policy = Says(Message("assistant", "It is blue."), Message("assistant", "Yes."))
-    episode = played(policy, goes_on(), lambda _: request_, lambda _: Finished(request_.agent))
+    episode = played(policy, goes_on(), lambda _: request_, lambda _: EpisodeEnd(request_.agent))
     assert policy.asked[1] == CHAT.prompt(request_.messages, tools=list(request_.tools) or None, thinking=False)
     assert len(episode.segments) == (1 if request_.agent == "another" else 2)
 
 
 def test_only_the_agent_that_is_trained_is_kept_and_conversations_may_alternate() -> None:
-    other = Asked((Message("user", "You are a user."),), (), "user")
+    other = TurnRequest((Message("user", "You are a user."),), (), "user")
     policy = Says(Message("assistant", "Blue."), Message("assistant", "Sure?"), Message("assistant", "Yes."))
 
-    def third(said: list[Message]) -> Asked:
-        return Asked((START, said[0], Message("user", "Sure?")), TOOLS, "agent")
+    def third(said: list[Message]) -> TurnRequest:
+        return TurnRequest((START, said[0], Message("user", "Sure?")), TOOLS, "agent")
 
     episode = played(policy, goes_on(), lambda _: other, third, end)
     assert len(episode.segments) == 1 and [node.sampled for node in episode.nodes] == [False, True, False, True]
@@ -188,7 +188,7 @@ def test_a_trace_that_the_program_leaves_out_stays_in_the_tokens() -> None:
     policy = Says()
     policy.turns = [turn_tokens(thought), turn_tokens(Message("assistant", "Yes.", thinking=""))]
     forgot = replace(thought, thinking=None)
-    STEPS[:] = [goes_on(), lambda _: Asked((START, forgot, Message("user", "Sure?")), TOOLS, "agent"), end]
+    STEPS[:] = [goes_on(), lambda _: TurnRequest((START, forgot, Message("user", "Sure?")), TOOLS, "agent"), end]
     (episode,) = rollout([task], policy, CHAT, {"led": Led()})
     assert len(episode.segments) == 1
     check_exact(episode, policy)
@@ -196,7 +196,11 @@ def test_a_trace_that_the_program_leaves_out_stays_in_the_tokens() -> None:
 
 def test_a_turn_that_is_cut_gets_the_end_that_it_lacks() -> None:
     policy = Says(Message("assistant", "It is blue."), Message("assistant", "Yes."), cut=3)
-    steps: Steps = [goes_on(), lambda said: Asked((START, said[0], Message("user", "What?")), TOOLS, "agent"), end]
+    steps: Steps = [
+        goes_on(),
+        lambda said: TurnRequest((START, said[0], Message("user", "What?")), TOOLS, "agent"),
+        end,
+    ]
     episode = played(policy, *steps)
     (_, _, between, _) = episode.nodes
     assert between.tokens[0] == CHAT.turn_end and not between.sampled
@@ -207,7 +211,7 @@ def test_a_turn_that_is_cut_gets_the_end_that_it_lacks() -> None:
 def test_at_a_limit_the_environment_is_told_and_scores_what_there_is() -> None:
     policy = Says(CALL, CALL)
     episode = played(policy, goes_on(), goes_on(Message("tool", "blue")), end, max_turns=1)
-    assert isinstance(ANSWERS[-1], Refused) and ANSWERS[-1].limit == "turns"
+    assert isinstance(ANSWERS[-1], TurnRefused) and ANSWERS[-1].limit == "turns"
     assert (episode.ended, episode.turns, episode.score) == ("turns", 1, SCORE)
 
     STEPS[:] = [goes_on(), goes_on(Message("tool", "blue")), end]
@@ -228,7 +232,7 @@ def test_an_environment_that_never_ends_at_a_limit_fails() -> None:
 
 
 def test_what_it_raises_is_a_failure_and_the_state_is_torn_down() -> None:
-    def broken(_: list[Message]) -> Asked:
+    def broken(_: list[Message]) -> TurnRequest:
         raise ValueError("no tool server")
 
     episode = played(Says(CALL), goes_on(), broken)
@@ -243,8 +247,8 @@ def test_a_speaker_is_shown_the_conversation_and_tools_of_the_request() -> None:
             seen.append((episode.context, [tool["name"] for tool in tools]))
             return super().submit_episode(episode, tools, sampling)
 
-    asked = Asked((Message("system", "Be brief."), START), TOOLS, "agent", most=2)
+    asked = TurnRequest((Message("system", "Be brief."), START), TOOLS, "agent", most=2)
     played(Watching(lambda _: Message("assistant", "Blue."), CHAT), lambda _: asked, end)
     assert seen == [([Message("system", "Be brief."), START], ["look"])]
     answer = ANSWERS[-1]
-    assert isinstance(answer, Answered) and answer.tokens == 2
+    assert isinstance(answer, SampledTurn) and answer.tokens == 2

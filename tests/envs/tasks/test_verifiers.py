@@ -61,7 +61,7 @@ def play(environment: Verifiers, times: int = 1) -> list[Episode]:
     return rollout(repeated, POLICY, CHAT, {"verifiers": environment}, limits=LIMITS)
 
 
-def children() -> list[_verifiers_child.Child]:
+def children() -> list[_verifiers_child.VerifiersProcess]:
     return list(_verifiers_child._children.values())
 
 

@@ -16,7 +16,7 @@ from ingot.evals.bases.suite import Measured, Measuring, Subject, Suite
 from ingot.evals.config import EvalConfig
 from ingot.evals.engine.answer import measure_together
 from ingot.evals.engine.local import LocalAnswerer
-from ingot.evals.engine.memory import Memory, RememberingEngine
+from ingot.evals.engine.memory import AnswerMemory, RememberingEngine
 from ingot.evals.engine.open_subject import load_local
 from ingot.evals.engine.request import Request
 from ingot.workspace.interrupt import StopSignal
@@ -81,7 +81,7 @@ class Ours:
 
     def measure(self, suites: Sequence[Suite], subject: Subject) -> list[Measured]:
         measurings = [(suite.measure(subject), subject) for suite in suites]
-        with Memory(None) as memory:
+        with AnswerMemory(None) as memory:
             assert self.local.model.tokenizer is not None
             engine = RememberingEngine(self.local.engine, memory)
             return measure_together(measurings, LocalAnswerer(self.local.model.tokenizer, engine, subject.stop))  # type: ignore[arg-type]
@@ -94,7 +94,7 @@ class Ours:
             found.extend((yield requests))
             return Measured()
 
-        with Memory(None) as memory:
+        with AnswerMemory(None) as memory:
             assert self.local.model.tokenizer is not None
             engine = RememberingEngine(self.local.engine, memory)
             measure_together([(asking(), subject)], LocalAnswerer(self.local.model.tokenizer, engine, subject.stop))

@@ -12,7 +12,8 @@ import pytest
 
 pytest.importorskip("lm_eval", reason="needs lm-eval (pip install 'ingot[evals]')")
 
-from ingot.evals.bases.suite import SUITES, Measured
+from ingot.evals.bases.suite import Measured
+from ingot.evals.bases.suites import SUITES
 from ingot.evals.engine.request import Likelihood, Likely
 from ingot.evals.suites.gpqa import ANSWERS
 from ingot.workspace.errors import DataError

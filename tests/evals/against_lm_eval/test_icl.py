@@ -14,7 +14,8 @@ import pytest
 
 pytest.importorskip("lm_eval", reason="needs lm-eval (pip install 'ingot[evals]')")
 
-from ingot.evals.bases.suite import SUITES, Measured
+from ingot.evals.bases.suite import Measured
+from ingot.evals.bases.suites import SUITES
 from ingot.evals.engine.request import Likely
 from tests.evals.against_lm_eval.asking import evaluated, subject
 from tests.evals.against_lm_eval.peer import load_task, write_rows, write_task

@@ -11,7 +11,8 @@ import pytest
 
 pytest.importorskip("lm_eval", reason="needs lm-eval (pip install 'ingot[evals]')")
 
-from ingot.evals.bases.suite import SUITES, Measured
+from ingot.evals.bases.suite import Measured
+from ingot.evals.bases.suites import SUITES
 from ingot.evals.engine.prompt import answer_text, plain_text
 from ingot.evals.engine.request import Likelihood, Likely, Request
 from tests.evals.against_lm_eval.asking import evaluated, subject

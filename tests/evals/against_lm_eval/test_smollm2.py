@@ -19,7 +19,8 @@ import torch
 pytest.importorskip("lm_eval", reason="needs lm-eval (pip install 'ingot[evals]')")
 
 from ingot.checkpoints.convert import export_model
-from ingot.evals.bases.suite import SUITES, Measured
+from ingot.evals.bases.suite import Measured
+from ingot.evals.bases.suites import SUITES
 from ingot.evals.engine.request import Generation, Likelihood, Passage
 from tests.checkpoints.gguf.conftest import smollm2  # noqa: F401  # the fixture of the GGUF file
 from tests.evals.against_lm_eval import published

@@ -8,7 +8,7 @@ import pytest
 
 from ingot.evals.bases import file_suite
 from ingot.evals.bases.file_suite import loading, rows_of
-from ingot.evals.bases.suite import SUITES
+from ingot.evals.bases.suites import SUITES
 from ingot.workspace.errors import DataError
 
 

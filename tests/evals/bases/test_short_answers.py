@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from ingot.evals.bases.short_answers import cleaned, contains, exact_match, f1
-from ingot.evals.bases.suite import SUITES, Measured
+from ingot.evals.bases.suite import Measured
+from ingot.evals.bases.suites import SUITES
 from ingot.evals.engine.prompt import plain_text
 from ingot.evals.engine.request import Generation, Written
 from ingot.evals.suites.coqa import distinct, left_out

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from ingot.evals.bases.suite import SUITES, Measured
+from ingot.evals.bases.suite import Measured
+from ingot.evals.bases.suites import SUITES
 from ingot.evals.bases.written_choice import written_choice
 from ingot.evals.engine.request import Generation, Question, Written
 from ingot.evals.scores.scores import Metric

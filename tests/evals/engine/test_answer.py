@@ -15,7 +15,7 @@ from ingot.envs.tasks.no_think import NoThink
 from ingot.evals.bases.suite import Measured, Subject
 from ingot.evals.engine.answer import Answerer, measure_together
 from ingot.evals.engine.local import LocalAnswerer, cut_at
-from ingot.evals.engine.memory import Memory, RememberingEngine, model_name
+from ingot.evals.engine.memory import AnswerMemory, RememberingEngine, model_name
 from ingot.evals.engine.prompt import plain_text, split_tokens
 from ingot.evals.engine.request import (
     Conversation,
@@ -72,9 +72,9 @@ def ask(answerer: Answerer, subject: Subject, *rounds: Sequence[Request]) -> lis
     return found
 
 
-def local(world: World, memory: Memory | None = None, **options: Any) -> LocalAnswerer:
+def local(world: World, memory: AnswerMemory | None = None, **options: Any) -> LocalAnswerer:
     engine = Engine(world.model, **{"slots": 4, "length": 128, **options})
-    return LocalAnswerer(world.tokenizer, RememberingEngine(engine, memory or Memory(None)), StopSignal())
+    return LocalAnswerer(world.tokenizer, RememberingEngine(engine, memory or AnswerMemory(None)), StopSignal())
 
 
 def forward(world: World, context: Sequence[int], continuation: Sequence[int]) -> tuple[float, bool]:
@@ -163,17 +163,17 @@ def test_tokens_are_counted_while_no_answer_is_finished_yet(world: World) -> Non
 
 def test_a_kill_loses_no_answer_that_was_kept(world: World, tmp_path: Path) -> None:
     path = tmp_path / "answers" / "model.jsonl"
-    with Memory(path) as memory:
+    with AnswerMemory(path) as memory:
         first = local(world, memory)
         answers = ask(first, subject_of(world), ALL)
         assert first.policy.found == 0
     path.write_bytes(path.read_bytes()[:-20])  # killed while it wrote the last line
-    with Memory(path) as memory:
+    with AnswerMemory(path) as memory:
         second = local(world, memory)
         assert ask(second, subject_of(world), ALL) == answers
         assert second.policy.found == len(ALL) - 1
         assert second.policy.engine.stats.prompt_tokens < 40  # only what the last line held
-    with Memory(path) as memory:
+    with AnswerMemory(path) as memory:
         third = local(world, memory)
         assert ask(third, subject_of(world), ALL) == answers
         assert third.policy.engine.stats.prompt_tokens == 0

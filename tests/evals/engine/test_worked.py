@@ -11,7 +11,7 @@ import pytest
 
 from ingot.evals.bases.generations import Grade, Item, grading
 from ingot.evals.bases.suite import Measured, Subject
-from ingot.evals.engine.answer import Answerer, Asked, measure_together
+from ingot.evals.engine.answer import Answerer, RoutedRequest, measure_together
 from ingot.evals.engine.request import Generation, PlainText, Question, Request, Worked, Written
 from ingot.workspace.errors import IngotError, Interrupted
 from ingot.workspace.interrupt import StopSignal
@@ -24,11 +24,11 @@ class OneAStep(Answerer):
     """Answers one request at each step, with its own text."""
 
     def __init__(self) -> None:
-        self.waiting: deque[Asked] = deque()
+        self.waiting: deque[RoutedRequest] = deque()
         self.given: list[str] = []
         self.closed = False
 
-    def begin(self, asked: Sequence[Asked]) -> None:
+    def begin(self, asked: Sequence[RoutedRequest]) -> None:
         self.waiting.extend(asked)
 
     def step(self) -> None:

@@ -10,7 +10,7 @@ import pytest
 from scipy import stats
 
 from ingot.cli.show_compare import show_comparison
-from ingot.evals.scores.compare import Change, change_between, compare, compare_scores, distinct_names
+from ingot.evals.scores.compare import MetricChange, change_between, compare, compare_scores, distinct_names
 from ingot.evals.scores.scores import SCORES, Metric, load_scores, metric_of_units, save_scores
 from ingot.workspace.errors import RecipeError
 
@@ -69,7 +69,7 @@ def test_the_smallest_difference_that_is_shown_is_shown_four_times_in_five() -> 
     before = {str(unit): generator.gauss(0, 1) for unit in range(200)}
     noise = [{unit: generator.gauss(0, 0.5) for unit in before} for _ in range(400)]
 
-    def change(shift: float, each: dict[str, float]) -> Change:
+    def change(shift: float, each: dict[str, float]) -> MetricChange:
         after = {unit: value + each[unit] + shift for unit, value in before.items()}
         return change_between(metric_of_units("m", before, "M"), metric_of_units("m", after, "M"))
 

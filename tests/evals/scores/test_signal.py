@@ -14,15 +14,23 @@ import pytest
 from scipy import stats
 
 from ingot.evals.scores.ranking import decision_accuracy, kendall, pearson, spearman
-from ingot.evals.scores.signal import History, Run, last_jitter, last_noise, order_stability, signal, signal_to_noise
+from ingot.evals.scores.signal import (
+    MetricHistory,
+    MetricRun,
+    last_jitter,
+    last_noise,
+    order_stability,
+    signal,
+    signal_to_noise,
+)
 
 STEPS = range(100, 1100, 100)
 
 
-def rising(noise: float, seed: int, model: str = "a", top: float = 0.6) -> Run:
+def rising(noise: float, seed: int, model: str = "a", top: float = 0.6) -> MetricRun:
     generator = random.Random(f"{model}{seed}")
     scores = {step: 0.25 + (top - 0.25) * step / 1000 + generator.gauss(0, noise) for step in STEPS}
-    return Run(model, seed, scores)
+    return MetricRun(model, seed, scores)
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -61,52 +69,50 @@ def test_noise_and_spread_are_the_published_formulas() -> None:
 def test_jitter_is_the_noise_without_the_trend() -> None:
     generator = random.Random(0)
     found = [
-        last_jitter(Run("a", 0, {step: 0.01 * step + generator.gauss(0, 0.5) for step in range(5)})) or 0.0
+        last_jitter(MetricRun("a", 0, {step: 0.01 * step + generator.gauss(0, 0.5) for step in range(5)})) or 0.0
         for _ in range(4000)
     ]
     assert np.sqrt(np.mean(np.square(found))) == pytest.approx(0.5, rel=0.03)
-    assert last_jitter(Run("a", 0, {1: 0.1, 2: 0.2, 3: 0.3})) == pytest.approx(0, abs=1e-12)
+    assert last_jitter(MetricRun("a", 0, {1: 0.1, 2: 0.2, 3: 0.3})) == pytest.approx(0, abs=1e-12)
 
 
 def test_a_metric_that_rises_above_chance_with_little_noise_is_stable() -> None:
     runs = [rising(0.004, seed) for seed in range(3)]
-    found = signal(History("quiz/accuracy", runs, chance=0.25, standard_error=0.01))
+    found = signal(MetricHistory("quiz/accuracy", runs, chance=0.25, standard_error=0.01))
     assert found.kind == "stable", found
     assert found.monotonic is not None and found.monotonic > 0.95
     last = [run.scores[1000] for run in runs]
     assert found.seed_noise == pytest.approx(np.std(last, ddof=1))
     assert found.seeds == pytest.approx(np.mean(last) / np.std(last, ddof=1))
-    assert (
-        signal(History("bits", [Run("a", 0, {s: -v for s, v in runs[0].scores.items()})], higher_is_better=False)).kind
-        == "stable"
-    )
+    turned = MetricRun("a", 0, {s: -v for s, v in runs[0].scores.items()})
+    assert signal(MetricHistory("bits", [turned], higher_is_better=False)).kind == "stable"
 
 
 def test_a_metric_that_stays_at_chance_is_blind() -> None:
     generator = random.Random(1)
-    flat = [Run("a", seed, {step: 0.25 + generator.gauss(0, 0.01) for step in STEPS}) for seed in range(3)]
-    found = signal(History("quiz/accuracy", flat, chance=0.25, standard_error=0.014))
+    flat = [MetricRun("a", seed, {step: 0.25 + generator.gauss(0, 0.01) for step in STEPS}) for seed in range(3)]
+    found = signal(MetricHistory("quiz/accuracy", flat, chance=0.25, standard_error=0.014))
     assert found.kind == "blind" and any("above chance" in reason for reason in found.reasons)
-    never = signal(History("gsm8k/accuracy", [Run("a", 0, dict.fromkeys(STEPS, 0.0))], chance=0.0))
+    never = signal(MetricHistory("gsm8k/accuracy", [MetricRun("a", 0, dict.fromkeys(STEPS, 0.0))], chance=0.0))
     assert never.kind == "blind"
 
 
 def test_a_metric_that_rises_with_much_noise_is_noisy() -> None:
     runs = [rising(0.06, seed, top=0.9) for seed in range(4)]
-    found = signal(History("quiz/accuracy", runs, chance=0.0))
+    found = signal(MetricHistory("quiz/accuracy", runs, chance=0.0))
     assert found.kind == "noisy" and any("seeds" in reason for reason in found.reasons)
-    wild = signal(History("code/accuracy", runs, chance=0.0, generated=True))
+    wild = signal(MetricHistory("code/accuracy", runs, chance=0.0, generated=True))
     assert not any("seeds" in reason for reason in wild.reasons)
     swapping = [
-        Run(name, 0, {s: 0.3 + s / 5000 + 0.02 * ((s // 100 + place) % 2) for s in STEPS})
+        MetricRun(name, 0, {s: 0.3 + s / 5000 + 0.02 * ((s // 100 + place) % 2) for s in STEPS})
         for place, name in enumerate("ab")
     ]
-    found = signal(History("quiz/accuracy", swapping, chance=0.0))
+    found = signal(MetricHistory("quiz/accuracy", swapping, chance=0.0))
     assert found.kind == "noisy" and found.ordering == -1.0
 
 
 def test_too_few_steps_tell_nothing() -> None:
-    found = signal(History("quiz/accuracy", [Run("a", 0, {1: 0.1, 2: 0.9})]))
+    found = signal(MetricHistory("quiz/accuracy", [MetricRun("a", 0, {1: 0.1, 2: 0.9})]))
     assert found.kind == "unknown" and found.as_json()["reasons"] == ["fewer than 3 steps are measured"]
 
 
@@ -141,25 +147,29 @@ def test_decisions_of_real_models(shared_data: Path) -> None:
     assert found["Core"] == pytest.approx((tau + 1) / 2)  # without ties the two are the same thing
 
 
-def line(last: float, seed: int = 0) -> Run:
+def line(last: float, seed: int = 0) -> MetricRun:
     """A straight line from 0 has no jitter, and binary fractions no rounding."""
-    return Run("a", seed, {1: 0.0, 2: last / 2, 3: last})
+    return MetricRun("a", seed, {1: 0.0, 2: last / 2, 3: last})
 
 
 @pytest.mark.parametrize(
     ("history", "reason", "enough"),
     [
-        ({"runs": [Run("a", 0, {1: 0.25, 2: 0.125, 3: 0.5})]}, "Spearman of step and score 0.50", True),
+        ({"runs": [MetricRun("a", 0, {1: 0.25, 2: 0.125, 3: 0.5})]}, "Spearman of step and score 0.50", True),
         ({"runs": [line(0.75)], "chance": 0.0, "standard_error": 0.25}, "best is 3.0 noise above chance", True),
         ({"runs": [line(0.5, 0), line(0.75, 1), line(1.0, 2)]}, "rises by 3.0 noise", True),
         ({"runs": [line(4.75, 0), line(5.0, 1), line(5.25, 2)]}, "mean over deviation of seeds 20", False),
         (
-            {"runs": [Run(name, 0, {1: at, 2: at, 3: at + 1, 4: at + 1}) for name, at in (("a", 0.0), ("b", 0.5))]},
+            {
+                "runs": [
+                    MetricRun(name, 0, {1: at, 2: at, 3: at + 1, 4: at + 1}) for name, at in (("a", 0.0), ("b", 0.5))
+                ]
+            },
             "spread of models over noise 1.0",
             False,
         ),
         (
-            {"runs": [Run("a", 0, {1: 0.0, 2: 2.0, 3: 3.0}), Run("b", 0, {1: 1.0, 2: 1.5, 3: 2.0})]},
+            {"runs": [MetricRun("a", 0, {1: 0.0, 2: 2.0, 3: 3.0}), MetricRun("b", 0, {1: 1.0, 2: 1.5, 3: 2.0})]},
             "Kendall's tau of models' order 0.00",
             False,
         ),
@@ -167,5 +177,5 @@ def line(last: float, seed: int = 0) -> Run:
 )
 def test_what_is_just_enough(history: dict[str, Any], reason: str, enough: bool) -> None:
     """The limits of FineTasks and of signal and noise at exactly their numbers: ">= 0.5", ">= 3", "> 20", "> 1", "> 0"."""
-    found = signal(History("m", **history))
+    found = signal(MetricHistory("m", **history))
     assert (reason in found.reasons) is not (enough and found.kind != "stable"), found

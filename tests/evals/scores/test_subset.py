@@ -12,7 +12,8 @@ from pydantic import ValidationError
 from scipy import stats
 
 from ingot.evals.bases.file_suite import FileSuite
-from ingot.evals.bases.suite import SUITES, Measured, Subject
+from ingot.evals.bases.suite import Measured, Subject
+from ingot.evals.bases.suites import SUITES
 from ingot.evals.engine.request import Likely, Passage
 from ingot.evals.scores.scores import Metric, metric_of_units, save_scores
 from ingot.evals.scores.subset import Answers, by_strata, choose_subset, greedily, item_rest, judge, subset_of

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from ingot.evals.bases.suite import SUITES, Measured
+from ingot.evals.bases.suite import Measured
+from ingot.evals.bases.suites import SUITES
 from ingot.evals.engine.prompt import plain_text
 from ingot.evals.engine.request import Generation, Written
 from ingot.evals.suites.bbh import flexible_answer, harness_answer

@@ -10,7 +10,7 @@ import pytest
 
 from ingot.evals.bases.suite import Subject
 from ingot.evals.engine.request import Generation, Question, Written
-from ingot.evals.suites.graph_walks import Asked, GraphWalks, any_line_answer, last_line_answer, set_f1
+from ingot.evals.suites.graph_walks import GraphQuestion, GraphWalks, any_line_answer, last_line_answer, set_f1
 from ingot.workspace.errors import RecipeError
 from ingot.workspace.interrupt import StopSignal
 from tests.evals.conftest import World
@@ -36,7 +36,7 @@ def subject(world: World) -> Subject:
 
 
 @pytest.fixture(scope="module")
-def groups(subject: Subject) -> dict[str, list[Asked]]:
+def groups(subject: Subject) -> dict[str, list[GraphQuestion]]:
     return SUITE.groups(subject)
 
 
@@ -53,7 +53,7 @@ def test_scores_are_lm_evals() -> None:
     assert len(seen) >= 5
 
 
-def test_answers_are_networkx(groups: dict[str, list[Asked]]) -> None:
+def test_answers_are_networkx(groups: dict[str, list[GraphQuestion]]) -> None:
     assert list(groups) == ["bfs/700", "parents/700", "bfs/1500", "parents/1500"]
     for name, members in groups.items():
         assert len({each.prompt for each in members}) == len(members) == 4
@@ -71,7 +71,9 @@ def test_answers_are_networkx(groups: dict[str, list[Asked]]) -> None:
             assert 1 <= len(each.nodes) <= 16
 
 
-def test_questions_are_as_long_as_allowed(groups: dict[str, list[Asked]], subject: Subject, world: World) -> None:
+def test_questions_are_as_long_as_allowed(
+    groups: dict[str, list[GraphQuestion]], subject: Subject, world: World
+) -> None:
     for name, members in groups.items():
         length = int(name.split("/")[1])
         sizes = [len(world.tokenizer.encode(each.prompt)) for each in members]

@@ -15,12 +15,13 @@ import numpy as np
 from lm_eval.api.metrics import matthews_corrcoef, perplexity
 from scipy.stats import bootstrap
 
-from ingot.evals.bases.suite import SUITES, Measured
+from ingot.evals.bases.suite import Measured
+from ingot.evals.bases.suites import SUITES
 from ingot.evals.engine.request import Conversation, Generation, Likelihood, Likely, Request
 from ingot.evals.scores.statistics import estimate
 from ingot.evals.suites.lambada import perplexity_units
 from ingot.evals.suites.lm_eval import LmEval, group_metrics
-from ingot.evals.suites.lm_eval.harness import Loaded, Scored, jackknife_units, load_tasks
+from ingot.evals.suites.lm_eval.harness import Loaded, TaskScores, jackknife_units, load_tasks
 from ingot.workspace.errors import ArtifactError, RecipeError
 from tests.evals.against_lm_eval.asking import evaluated, subject
 from tests.evals.against_lm_eval.peer import write_task
@@ -53,8 +54,8 @@ def test_many_rows_are_left_out_in_groups() -> None:
 
 
 def test_groups_weigh_rows_or_tasks() -> None:
-    def scored(rows: list[float]) -> list[Scored]:
-        return [Scored("acc", {str(n): value for n, value in enumerate(rows)}, lambda all: 0.0, True, plain=True)]
+    def scored(rows: list[float]) -> list[TaskScores]:
+        return [TaskScores("acc", {str(n): value for n, value in enumerate(rows)}, lambda all: 0.0, True, plain=True)]
 
     tasks = {"small": scored([1.0, 0.0]), "large": scored([1.0] * 6)}
     for by_size, expected in ((True, 7 / 8), (False, 0.75)):

@@ -10,7 +10,7 @@ import torch
 from ingot.evals.bases.suite import Measured, Measuring, Subject
 from ingot.evals.engine.answer import measure_together
 from ingot.evals.engine.local import LocalAnswerer
-from ingot.evals.engine.memory import Memory, RememberingEngine
+from ingot.evals.engine.memory import AnswerMemory, RememberingEngine
 from ingot.evals.engine.request import Likely
 from ingot.evals.suites.needle import Needle, NeedleText, make_needles, read_filler, verdict
 from ingot.inference.engine import Engine
@@ -66,7 +66,7 @@ def likely(world: World, found: list[NeedleText]) -> list[list[Likely]]:
 
     answers: list[Likely] = []
     engine = Engine(world.model, slots=4, length=192)
-    with Memory(None) as memory:
+    with AnswerMemory(None) as memory:
         answerer = LocalAnswerer(world.tokenizer, RememberingEngine(engine, memory), StopSignal())
         subject = Subject("tiny", "text", StopSignal(), given_tokenizer=world.tokenizer)
         measure_together([(ask(), subject)], answerer)

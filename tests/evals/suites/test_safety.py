@@ -190,7 +190,7 @@ def test_instructions_of_a_second_turn() -> None:
     solutions: dict[str, str] = {}
     draw = prompts.draw_request
 
-    def remember(*given: object) -> prompts.Request:
+    def remember(*given: object) -> prompts.InstructionRequest:
         request = draw(*given)  # type: ignore[arg-type]
         solutions[request.question] = request.solution
         return request

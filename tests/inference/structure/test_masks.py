@@ -11,7 +11,7 @@ import pytest
 
 from ingot.inference.structure import constraint as constraint_module
 from ingot.inference.structure import vocabulary as vocabulary_module
-from ingot.inference.structure.cache import Cache
+from ingot.inference.structure.cache import ByteBoundedCache
 from ingot.inference.structure.constraint import (
     Constraint,
     State,
@@ -20,6 +20,7 @@ from ingot.inference.structure.constraint import (
     compile_schema,
 )
 from ingot.inference.structure.errors import StructureError
+from ingot.inference.structure.library import library
 from ingot.inference.structure.vocabulary import Vocabulary, vocabulary_of
 from ingot.tokens.tokenizer import Tokenizer
 from ingot.workspace.errors import IngotError
@@ -222,7 +223,7 @@ def test_what_is_kept_is_bounded(small: Tokenizer, fresh: Vocabulary) -> None:
 
 
 def test_a_cache_forgets_what_was_not_used_for_longest() -> None:
-    cache: Cache[str] = Cache(10)
+    cache: ByteBoundedCache[str] = ByteBoundedCache(10)
     cache.put("a", "A", 4)
     cache.put("b", "B", 4)
     assert cache.get("a") == "A"
@@ -258,19 +259,19 @@ def test_a_grammar_that_made_many_masks_is_compiled_anew(
 
 def test_without_the_library(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "llguidance", None)
-    vocabulary_module.library.cache_clear()
+    library.cache_clear()
     try:
         with pytest.raises(IngotError, match=r"\[serve\]"):
-            vocabulary_module.library()
+            library()
     finally:
-        vocabulary_module.library.cache_clear()
+        library.cache_clear()
 
 
 def test_threads(smollm2: Tokenizer) -> None:
     """Eight threads compile and sample at once; each sees the masks that one thread sees alone."""
     names = ["person", "tree", "expression", "open", "long", "date-time", "any of", "list"]
     alone = {name: write(compile_schema(CASES[name][0], smollm2), smollm2, random.Random(1)) for name in names}
-    vocabulary_of(smollm2).grammars = Cache(1 << 26)
+    vocabulary_of(smollm2).grammars = ByteBoundedCache(1 << 26)
     together: dict[str, bytes | None] = {}
 
     def work(name: str) -> None:

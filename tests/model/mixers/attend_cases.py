@@ -10,8 +10,8 @@ from torch import Tensor
 
 from ingot.kernels.attention_options import AttentionOptions
 from ingot.model.context import Context
+from ingot.model.document_spans import PADDING
 from ingot.model.mixers.attend import Backend, attend, use_backend
-from ingot.model.mixers.mask import PADDING
 
 LENGTH = 75
 ROWS = (

@@ -14,9 +14,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from ingot.kernels.attention_options import AttentionOptions
 from ingot.model.context import Context
+from ingot.model.document_spans import PADDING
 from ingot.model.mixers import attend_blocks, attend_sdpa
 from ingot.model.mixers.attend import Backend, attend, choose_backend, use_backend
-from ingot.model.mixers.mask import PADDING, Mask
+from ingot.model.mixers.mask import Mask
 from tests.model.mixers.attend_cases import LENGTH, Case, Result, cases, documents, largest_difference, run
 from tests.slow import first_fast
 
@@ -103,7 +104,7 @@ def test_a_backend_that_lacks_a_part_says_so() -> None:
 def test_layers_with_one_mask_share_its_plan(monkeypatch: pytest.MonkeyPatch) -> None:
     made, original = [], attend_sdpa._plan
 
-    def counted(mask: Mask, context: Context) -> attend_sdpa.Plan:
+    def counted(mask: Mask, context: Context) -> attend_sdpa.CallPlan:
         made.append(mask)
         return original(mask, context)
 

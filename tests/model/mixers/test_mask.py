@@ -11,8 +11,9 @@ from torch import Tensor
 from ingot.kernels.attend_paged import visible_past
 from ingot.kernels.attention_options import AttentionOptions
 from ingot.model.context import Context
+from ingot.model.document_spans import PADDING, DocumentSpan, document_spans
 from ingot.model.mixers.attend_flex import block_mask
-from ingot.model.mixers.mask import PADDING, Mask, Span, document_spans
+from ingot.model.mixers.mask import Mask
 
 NUMBERS = st.integers(PADDING, 2)
 MASKS = st.builds(Mask, st.none() | st.integers(1, 9), st.none() | st.integers(1, 9))
@@ -55,7 +56,7 @@ def visible(numbers: list[int], mask: Mask) -> list[list[bool]]:
 def test_spans_are_the_runs_of_equal_numbers(documents: Tensor) -> None:
     length = documents.shape[1]
     expected = [
-        Span(row * length + start, row * length + end)
+        DocumentSpan(row * length + start, row * length + end)
         for row, numbers in enumerate(documents.tolist())
         for start, end in runs(numbers)
         if numbers[start] != PADDING
@@ -64,7 +65,11 @@ def test_spans_are_the_runs_of_equal_numbers(documents: Tensor) -> None:
 
 
 def test_a_document_does_not_go_on_in_the_next_row() -> None:
-    assert document_spans(torch.tensor([[0, 1], [1, 1]])) == [Span(0, 1), Span(1, 2), Span(2, 4)]
+    assert document_spans(torch.tensor([[0, 1], [1, 1]])) == [
+        DocumentSpan(0, 1),
+        DocumentSpan(1, 2),
+        DocumentSpan(2, 4),
+    ]
 
 
 @given(document_rows(), MASKS)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from ingot.post.data.conversations.conversation_file import Reading, Rendered, file_conversations, render_row
+from ingot.post.data.conversations.conversation_file import Rendered, RowReading, file_conversations, render_row
 from ingot.tokens.chat import ChatFormat, Message, ToolCall
 from ingot.workspace.errors import DataError
 
@@ -119,7 +119,7 @@ def test_tools_that_nobody_needs_are_offered(chat: ChatFormat) -> None:
 
     def rendered(share: float, question: str, **more: Any) -> list[list[int]]:
         turns = [{"role": "user", "content": question}, {"role": "assistant", "content": "Yes"}]
-        reading = Reading(spare_tools=share, offered=(tools,))
+        reading = RowReading(spare_tools=share, offered=(tools,))
         made = list(render_row("row 1", {"messages": turns, "thinking": False, **more}, chat, reading))
         assert all(isinstance(each, Rendered) for each in made)
         return [each.tokens for one in made if isinstance(one, Rendered) for each in one.sequences]

@@ -16,7 +16,7 @@ from trl import DPOConfig, DPOTrainer
 from trl.data_utils import extract_prompt
 
 from ingot.envs.rows import read_rows
-from ingot.post.data.pairs.pair import Written
+from ingot.post.data.pairs.pair import FileAnswer
 from ingot.post.data.pairs.pair_file import FileRows, read_pairs
 from ingot.post.data.pairs.pair_rows import PreferenceRow, read_row
 from ingot.tokens.chat import ChatFormat, Message, ToolCall
@@ -114,7 +114,7 @@ def test_answers_of_several_turns_and_tools(tmp_path: Path, chat: ChatFormat, to
         assert pair.chosen.ids[:start] == pair.rejected.ids[:start]
 
 
-def marked_text(written: Written, tokenizer: Tokenizer) -> str:
+def marked_text(written: FileAnswer, tokenizer: Tokenizer) -> str:
     return tokenizer.decode([token for token, one in zip(written.ids, written.marks, strict=True) if one])
 
 

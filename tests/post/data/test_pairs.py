@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from ingot.envs.episode import Episode
 from ingot.post.data.pairs.own_pairs import best_and_worst, match
-from ingot.post.data.pairs.pair import Pair, PairSource, Written, pair_sequences
+from ingot.post.data.pairs.pair import FileAnswer, Pair, PairSource, pair_sequences
 from ingot.post.data.pairs.unpaired import mismatched
 from ingot.post.prefer_config import PreferConfig
 from ingot.tokens.tokenizer import Tokenizer
@@ -109,7 +109,7 @@ def test_best_against_worst() -> None:
 
 def test_mismatched_answers_are_to_other_prompts() -> None:
     """Both answers of a pair have one prompt: the answer beside is then no other one, and the next is taken."""
-    written = [Written([*prompt, *reply], [0] * len(prompt) + [1] * len(reply)) for prompt, reply in ANSWERED]
+    written = [FileAnswer([*prompt, *reply], [0] * len(prompt) + [1] * len(reply)) for prompt, reply in ANSWERED]
     made = mismatched(written, longest=6)
     assert [each.ids for each in made] == [[1, 2, 30], [1, 2, 30], [3, 11], [4, 4, 4, 4, 20, 21]]
     assert [each.marks for each in made] == [[0, 0, 1], [0, 0, 1], [0, 1], [0, 0, 0, 0, 1, 1]]

@@ -18,7 +18,7 @@ from ingot.envs.rollout.probes import Scripted
 from ingot.envs.rollout.rollout import rollout
 from ingot.envs.task import Task
 from ingot.model.transformer import Transformer
-from ingot.post.algorithm import Graded, Samples
+from ingot.post.algorithm import GradedSpan, Samples
 from ingot.post.algorithms.reverse_kl import ReverseKl
 from ingot.post.data.conversations.conversation_file import rendered_conversations
 from ingot.post.distill import stage as distill
@@ -211,7 +211,7 @@ def test_a_group_is_one_action_of_the_exact_gradient() -> None:
         )
         for each in answers
     ]
-    graded = [[Graded(1, 3, float(one))] for one in teacher]
+    graded = [[GradedSpan(1, 3, float(one))] for one in teacher]
     samples = Samples(episodes, 1, list, list, list, 2, graded=lambda: graded)
     rows, metrics = ReverseKl(algorithm="reverse_kl").advantages(samples)
     assert all(row[0] == 0 and row[1] == row[2] for row in rows)

@@ -14,7 +14,7 @@ from ingot.envs.tools.tool import LONGEST_RESULT, Tool, make_tool
 from ingot.inference.engine import Engine
 from ingot.inference.sampling import Sampling
 from ingot.model.transformer import Transformer
-from ingot.serve.terminal.conversation import CALL_ROUNDS, STOPPED, Conversation, Piece
+from ingot.serve.terminal.conversation import CALL_ROUNDS, STOPPED, Piece, TerminalConversation
 from ingot.serve.terminal.local_model import LocalModel, PieceReader
 from ingot.tokens.chat import ChatFormat, Message, ToolCall
 from ingot.tokens.openai_messages import from_openai, to_openai
@@ -36,13 +36,13 @@ def speaker() -> Transformer:
     return trained_speaker()
 
 
-def make_conversation(model: Transformer, tools: dict[str, Tool] = TOOLS, length: int = 256) -> Conversation:
+def make_conversation(model: Transformer, tools: dict[str, Tool] = TOOLS, length: int = 256) -> TerminalConversation:
     assert model.tokenizer is not None
     who = LocalModel(Engine(model, slots=1, length=length), ChatFormat(model.tokenizer))
-    return Conversation(who, Sampling(max_new_tokens=100, temperature=0.0), tools)
+    return TerminalConversation(who, Sampling(max_new_tokens=100, temperature=0.0), tools)
 
 
-def tokens_of(conversation: Conversation) -> list[int]:
+def tokens_of(conversation: TerminalConversation) -> list[int]:
     assert isinstance(conversation.model, LocalModel)
     return conversation.model._tokens
 
@@ -154,7 +154,7 @@ def test_a_template_that_opens_the_trace_for_the_model(speaker: Transformer, mon
         monkeypatch,
         [*tokenizer.encode("hm"), tokenizer.special["</think>"], *tokenizer.encode("yes"), who.chat.turn_end],
     )
-    conversation = Conversation(who, Sampling(max_new_tokens=10))
+    conversation = TerminalConversation(who, Sampling(max_new_tokens=10))
     pieces = list(conversation.say("Is it?"))
     assert pieces[0] == Piece("thinking", "h") and pieces[-1] == Piece("content", "s")
     assert conversation.messages[-1] == Message("assistant", "yes", "hm")

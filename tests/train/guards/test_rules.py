@@ -16,7 +16,7 @@ from ingot.train.guards.config import GuardsConfig
 from ingot.train.guards.experts import IdleExperts
 from ingot.train.guards.guards import EVENTS, Guards, Rewind
 from ingot.train.guards.history import History
-from ingot.train.guards.rules import RULES, Sight
+from ingot.train.guards.rules import RULES, StepView
 from ingot.workspace.errors import CheckFailed
 from ingot.workspace.files import read_jsonl
 from tests.train.toy import Listener, stage_folder
@@ -46,7 +46,7 @@ def look(steps: list[Mapping[str, float]], ranks: int = 1, **changes: Any) -> di
     for metrics in steps:
         history.add(metrics)
     config = CONFIG.model_copy(update=changes)
-    sight = Sight(steps[-1], history, config, vocabulary=100, ranks=ranks)
+    sight = StepView(steps[-1], history, config, vocabulary=100, ranks=ranks)
     said = {rule.name: rule.condition(sight) for rule in RULES}
     return {name: text for name, text in said.items() if text is not None}
 

@@ -16,13 +16,13 @@ from torch._C._distributed_c10d import FileStore
 
 from ingot.model.context_parallel import all_gather, reduce_scatter
 from ingot.train.layouts.cases import Case, list_cases, make_case
-from ingot.train.layouts.groups import Job, Machine, run_job
-from ingot.train.layouts.run import Verdict, judge, make_reference, prove
+from ingot.train.layouts.groups import CaseJob, CaseMachine, run_job
+from ingot.train.layouts.run import CaseVerdict, judge, make_reference, prove
 from ingot.train.layouts.staged import STAGED
 from tests.slow import first_fast
 from tests.train.parallel.ranks import run_ranks
 
-TWO_CORES = Machine("cpu", 2)
+TWO_CORES = CaseMachine("cpu", 2)
 FAST = (  # each has what no other test of parallel/ has
     ("tensor", "float8"),
     ("context", "float8"),
@@ -33,7 +33,7 @@ FAST = (  # each has what no other test of parallel/ has
 )
 
 
-def quietly(verdict: Verdict) -> None:
+def quietly(verdict: CaseVerdict) -> None:
     """A run prints its verdicts; a test does not."""
 
 
@@ -49,9 +49,9 @@ def test_every_pair(kind: str) -> None:
     assert {each.case: each.text for each in verdicts if not each.good} == {}
 
 
-def wrong(case: Case, change: Any) -> Verdict:
+def wrong(case: Case, change: Any) -> CaseVerdict:
     """The verdict when the numbers of two ranks are those of one process but for a change of them."""
-    numbers = run_job(Job("alone", case.alone), "cpu")
+    numbers = run_job(CaseJob("alone", case.alone), "cpu")
     ranks = [copy.deepcopy(numbers), copy.deepcopy(numbers)]
     change(ranks)
     return judge(case, ranks, [numbers], "cpu")
@@ -86,7 +86,7 @@ def test_float8_is_told_from_what_is_not() -> None:
     assert sum("is in float8" in name for name in numbers["buffers"]) == 2 * 4
     other = run_job(replace(reference, scales_of=None), "cpu")
     assert judge(case, [other, other], [numbers], "cpu").verdict == "different"
-    exact = run_job(Job("exact", replace(case.alone, training={"precision": "float32"})), "cpu")
+    exact = run_job(CaseJob("exact", replace(case.alone, training={"precision": "float32"})), "cpu")
     assert "is in float8" in judge(case, [exact, exact], [numbers], "cpu").text
 
 
@@ -145,7 +145,7 @@ def test_exchanges_through_memory_are_those_of_gloo(tmp_path: Path) -> None:
             assert (found[name] == value).all(), name
 
 
-def staged_jobs(store: str, jobs: list[Job]) -> list[Any]:
+def staged_jobs(store: str, jobs: list[CaseJob]) -> list[Any]:
     rank, size = distributed.get_rank(), distributed.get_world_size()
     distributed.destroy_process_group()
     shared = FileStore(store, size)
@@ -165,7 +165,7 @@ def test_layouts_over_the_transport_of_a_shared_card(
 ) -> None:
     """Here between tensors of the CPU: what a card adds is the copy."""
     cases = [make_case(each, None) for each in kinds]
-    jobs = [Job(f"case{number}", case) for number, case in enumerate(cases)]
+    jobs = [CaseJob(f"case{number}", case) for number, case in enumerate(cases)]
     ranks = run_ranks(size, staged_jobs, tmp_path / "a", str(tmp_path / "b"), jobs)
     for number, case in enumerate(cases):
         alone = run_job(make_reference(case), "cpu")

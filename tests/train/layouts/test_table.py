@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from ingot.planner.check_layouts import as_line, as_record, examine_layouts
-from ingot.train.layouts.groups import Machine, choose_machine
-from ingot.train.layouts.run import Verdict
+from ingot.train.layouts.groups import CaseMachine, choose_machine
+from ingot.train.layouts.run import CaseVerdict
 from ingot.train.layouts.table import layout_table
 from ingot.workspace.errors import IngotError
 
@@ -35,11 +35,11 @@ def test_a_cell_says_where_a_pair_has_passed() -> None:
 
 
 def test_lines_and_record() -> None:
-    equal = Verdict("tensor", ("tensor",), None, 2, "equal", "", 1e-7, 2e-6, 3e-7)
-    refused = Verdict("pipeline × noise scale", ("pipeline",), "noise scale", 2, "refused", "measure_noise: no")
+    equal = CaseVerdict("tensor", ("tensor",), None, 2, "equal", "", 1e-7, 2e-6, 3e-7)
+    refused = CaseVerdict("pipeline × noise scale", ("pipeline",), "noise scale", 2, "refused", "measure_noise: no")
     assert as_line(equal).split() == ["tensor", "equal", "1.0e-07", "2.0e-06", "3.0e-07"]
     assert as_line(refused).endswith("refused    measure_noise: no")
-    record = json.loads(json.dumps(as_record(Machine("cpu", 2), [equal, refused])))
+    record = json.loads(json.dumps(as_record(CaseMachine("cpu", 2), [equal, refused])))
     assert record["how"] == "cpu" and record["cases"][0]["gradients"] == 2e-6
     assert record["cases"][1]["verdict"] == "refused" and "gradients" not in record["cases"][1]
 
@@ -52,5 +52,5 @@ def test_a_pattern_that_names_nothing_is_refused() -> None:
 def test_the_machine_is_chosen_by_what_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("torch.cuda.device_count", lambda: 4)
     assert choose_machine("cpu", 4).how == "cpu"
-    assert choose_machine("cuda", 4) == Machine("gpus", 4)
+    assert choose_machine("cuda", 4) == CaseMachine("gpus", 4)
     assert choose_machine("cuda", 8).how == "card"

@@ -25,7 +25,7 @@ from torch._C._distributed_c10d import FileStore
 from ingot.checkpoints.checkpoint import load_model
 from ingot.tokens.batch import PADDING_DOCUMENT, Batch
 from ingot.train import pretrain
-from ingot.train.loop import Pending, Trainer
+from ingot.train.loop import PendingStep, Trainer
 from ingot.train.pretrain_config import PretrainConfig
 from ingot.workspace.progress import Progress
 from ingot.workspace.stage import StageFolder
@@ -69,7 +69,7 @@ def train_rank(
     freeze()
 
     class Noting(Trainer):
-        def _step(self, step: int) -> Pending:
+        def _step(self, step: int) -> PendingStep:
             train = self.passes.run_one
 
             def noted(batch: Batch, *given: Any) -> None:

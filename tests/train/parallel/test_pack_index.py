@@ -36,7 +36,7 @@ def count_together(shards: Path, folder: Path) -> tuple[list[int], int, Rows]:
     made: list[int] = []
     pack = PackedRows._pack
 
-    def counted(self: PackedRows, number: int) -> packed.Group:
+    def counted(self: PackedRows, number: int) -> packed.PackedGroup:
         made.append(number)
         return pack(self, number)
 

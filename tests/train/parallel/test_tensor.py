@@ -13,7 +13,7 @@ from torch.distributed.tensor import DTensor, Shard, distribute_tensor
 
 from ingot.kernels import float8 as kernels_float8
 from ingot.model.config import ModelConfig
-from ingot.model.order import Order, in_model_order, in_ranks_order, local, orders, whole
+from ingot.model.order import ShardOrder, in_model_order, in_ranks_order, local, orders, whole
 from ingot.model.transformer import Transformer
 from ingot.train import float8
 from ingot.train.layouts.steps import fresh, uneven
@@ -231,7 +231,7 @@ def test_indivisible_models_are_refused(tmp_path: Path) -> None:
 
 
 def test_sections_are_cut_one_by_one() -> None:
-    order = Order.of_sections(0, (4, 2, 2), ranks=2)
+    order = ShardOrder.of_sections(0, (4, 2, 2), ranks=2)
     assert order.rows.tolist() == [0, 1, 4, 6, 2, 3, 5, 7]
     rows = torch.arange(8.0)[:, None]
     assert in_model_order(in_ranks_order(rows, order), order).equal(rows)

@@ -44,7 +44,7 @@ WORD, LABEL = 0, 1
 
 
 @dataclass
-class Reader:
+class ByteReader:
     """Reads the bytes of a file in order; `at` is the next one."""
 
     data: bytes
@@ -76,7 +76,7 @@ class Reader:
 
 def read_fasttext(path: Path) -> LinearModel:
     """A supervised fastText model."""
-    reader = Reader(path.read_bytes(), path)
+    reader = ByteReader(path.read_bytes(), path)
     if reader.values("i")[0] != MAGIC:
         raise ArtifactError("not a fastText model", place=str(path), fix="give a .bin or .ftz file of fastText")
     [version] = reader.values("i")
@@ -136,13 +136,13 @@ def bytes_as_texts(words: list[bytes]) -> Texts:
     return Texts(np.frombuffer(b"".join(words), np.uint8), offsets)
 
 
-def dense_matrix(reader: Reader) -> NDArray[np.float32]:
+def dense_matrix(reader: ByteReader) -> NDArray[np.float32]:
     """Rows of float32."""
     rows, columns = reader.values("2q")
     return reader.array("<f4", rows * columns).reshape(rows, columns)
 
 
-def quantised_matrix(reader: Reader) -> NDArray[np.float32]:
+def quantised_matrix(reader: ByteReader) -> NDArray[np.float32]:
     """A product-quantised matrix, expanded."""
     [with_norms] = reader.values("?")
     rows, columns, code_bytes = reader.values("2qi")
@@ -156,7 +156,7 @@ def quantised_matrix(reader: Reader) -> NDArray[np.float32]:
     return matrix
 
 
-def centroids(reader: Reader) -> list[NDArray[np.float32]]:
+def centroids(reader: ByteReader) -> list[NDArray[np.float32]]:
     """By group of columns: 256 centroids. The last group may be narrower."""
     columns, groups, width, last = reader.values("4i")
     flat = reader.array("<f4", columns * CENTROIDS)

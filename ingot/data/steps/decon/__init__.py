@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow
 from numpy.typing import NDArray
 
-from ingot.data.contamination.counting import Counts
+from ingot.data.contamination.counting import NgramCounts
 from ingot.data.contamination.ngrams import scan
 from ingot.data.step import Rule
 from ingot.data.steps.decon.index import DeconIndex, build_index
@@ -42,7 +42,7 @@ class DeconStep(DeconOptions):
         found = scan(tokens.values, tokens.offsets, self.index.ngrams)
         return found.documents, found.ids
 
-    def match(self, texts: Texts, counts: Counts | None = None) -> dict[str, pyarrow.Array]:
+    def match(self, texts: Texts, counts: NgramCounts | None = None) -> dict[str, pyarrow.Array]:
         """The columns of these texts."""
         return match_texts(self.index if counts is None else self.index.weighted(counts), self, texts)
 

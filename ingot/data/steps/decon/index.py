@@ -16,11 +16,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ingot.data.contamination.counting import Counts, corpus_weights
+from ingot.data.contamination.counting import NgramCounts, corpus_weights
 from ingot.data.contamination.evals import Eval, evals
 from ingot.data.contamination.ngrams import NgramSet, all_windows, ngram_set, unique_pairs
 from ingot.data.steps.decon.options import DeconOptions
-from ingot.data.steps.decon.tokens import Tokens, is_space, tokens_of
+from ingot.data.steps.decon.tokens import TokenTable, is_space, tokens_of
 from ingot.data.text.texts import Texts
 from ingot.workspace.errors import DataError
 
@@ -40,7 +40,7 @@ class EvalPart(NamedTuple):
     tokens: Ints  # length, by eval
 
 
-class Questions(NamedTuple):
+class QuestionIndex(NamedTuple):
     """The n-grams of all questions. A pair is an n-gram in an eval; n-gram g has the pairs starts[g] … starts[g + 1] - 1,
     eval e has eval_pairs[eval_starts[e] : eval_starts[e + 1]], by ascending n-gram."""
 
@@ -72,7 +72,7 @@ class DeconIndex:
 
     names: list[tuple[str, str]]  # set and id of each eval
     ngrams: NgramSet  # of the questions
-    questions: Questions
+    questions: QuestionIndex
     answers: EvalPart
     passages: EvalPart
     short: ShortAnswers
@@ -95,7 +95,7 @@ class DeconIndex:
         found = Counter(name for name, _ in self.names)
         return {name: (found[name] + self.too_short[name], found[name]) for name in sorted({*found, *self.too_short})}
 
-    def weighted(self, counts: Counts) -> DeconIndex:
+    def weighted(self, counts: NgramCounts) -> DeconIndex:
         """The index with n-grams of questions weighed by how rare they are among evals and documents together."""
         idf = corpus_weights(len(self.names), self.ngrams.frequencies(), counts)
         return replace(self, questions=with_weights(self.questions, idf))
@@ -152,17 +152,17 @@ def long_enough(items: list[Eval], config: DeconOptions) -> NDArray[np.bool_]:
     counted = owners[~is_space(config.tokens)(together.values)]
     tokens = np.bincount(counted, minlength=len(items))
     has_question = np.diff(tokens_of(Texts.of([item.question for item in items]), "words").offsets) > 0
-    words = different_values(Tokens(together.words.hashes, together.words.offsets, together.words))
+    words = different_values(TokenTable(together.words.hashes, together.words.offsets, together.words))
     return (tokens >= config.min_eval_tokens) & (words >= config.min_eval_words) & has_question
 
 
-def question_tables(grams: NgramSet, size: int, lengths: Ints) -> Questions:
+def question_tables(grams: NgramSet, size: int, lengths: Ints) -> QuestionIndex:
     """The tables of questions, with decon's weights."""
     frequencies = grams.frequencies()
     count = len(lengths)
     owners = np.argsort(grams.evals, kind="stable").astype(np.int64)
     bitmap = grams.bitmaps.get(size, np.zeros(1, np.uint8))  # no question is long enough: nothing is found
-    tables = Questions(
+    tables = QuestionIndex(
         hashes=grams.hashes,
         slots=grams.slots,
         bitmap=bitmap,
@@ -179,13 +179,13 @@ def question_tables(grams: NgramSet, size: int, lengths: Ints) -> Questions:
     return with_weights(tables, np.log(count / frequencies))
 
 
-def with_weights(questions: Questions, idf: Floats) -> Questions:
+def with_weights(questions: QuestionIndex, idf: Floats) -> QuestionIndex:
     """The tables with these weights of n-grams."""
     # added up one after the other in the order of eval_pairs, as the scan does: a whole match is exactly 1
     return questions._replace(idf=idf, sums=added_up(questions.evals, idf[questions.ngrams], len(questions.sums)))
 
 
-def part_tables(tokens: Tokens, size: int, wanted: NDArray[np.bool_]) -> EvalPart:
+def part_tables(tokens: TokenTable, size: int, wanted: NDArray[np.bool_]) -> EvalPart:
     """The n-grams of answers or passages, for the evals that are wanted."""
     lengths = np.diff(tokens.offsets)
     values, owners, _ = all_windows(tokens.values, tokens.offsets, np.full(len(lengths), size))
@@ -202,7 +202,7 @@ def part_tables(tokens: Tokens, size: int, wanted: NDArray[np.bool_]) -> EvalPar
     )
 
 
-def short_answers(questions: Tokens, answers: Tokens, passages: Tokens) -> ShortAnswers:
+def short_answers(questions: TokenTable, answers: TokenTable, passages: TokenTable) -> ShortAnswers:
     """The answers as sequences, and what each is worth: 1 if the idf of its different tokens adds up to something.
 
     A token's frequency counts the questions, answers and passages that have it, as in decon.
@@ -217,12 +217,12 @@ def short_answers(questions: Tokens, answers: Tokens, passages: Tokens) -> Short
     return ShortAnswers(answers.offsets, answers.values, shares)
 
 
-def different_pairs(tokens: Tokens) -> tuple[Ints, NDArray[np.uint64]]:
+def different_pairs(tokens: TokenTable) -> tuple[Ints, NDArray[np.uint64]]:
     """Every different token of each text: the text and the token."""
     return unique_pairs(np.repeat(np.arange(len(tokens.offsets) - 1), np.diff(tokens.offsets)), tokens.values)
 
 
-def different_values(tokens: Tokens) -> Ints:
+def different_values(tokens: TokenTable) -> Ints:
     """How many different tokens each text has."""
     return np.bincount(different_pairs(tokens)[0], minlength=len(tokens.offsets) - 1)
 

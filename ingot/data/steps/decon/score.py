@@ -32,7 +32,7 @@ import numpy as np
 import pyarrow
 from numpy.typing import NDArray
 
-from ingot.data.contamination.matches import Found, Span, columns, flat_matches, joined, rule
+from ingot.data.contamination.matches import DocumentMatches, Span, columns, flat_matches, joined, rule
 from ingot.data.contamination.words import word_spans
 from ingot.data.step import Rule
 from ingot.data.steps.decon.index import DeconIndex
@@ -49,7 +49,7 @@ from ingot.data.steps.decon.search import (
     RIGHT,
     clusters,
 )
-from ingot.data.steps.decon.tokens import Tokens, tokens_of
+from ingot.data.steps.decon.tokens import TokenTable, tokens_of
 from ingot.data.text.texts import Texts
 
 Numbers = NDArray[np.float64]
@@ -152,11 +152,11 @@ def match_texts(index: DeconIndex, config: DeconOptions, texts: Texts) -> dict[s
         ]
         spans = [characters(tokens, document, words, first, last) for first, last in ranges if first >= 0]
         text = texts[document][slice(*spans[0])]
-        result.append(Found(document, text, int(best[MATCHED]), joined(spans), matches))
+        result.append(DocumentMatches(document, text, int(best[MATCHED]), joined(spans), matches))
     return columns(len(texts), result, PARTS)
 
 
-def characters(tokens: Tokens, document: int, words: Any, first: int, last: int) -> Span:
+def characters(tokens: TokenTable, document: int, words: Any, first: int, last: int) -> Span:
     """The characters of the tokens first … last of a document: of the words that they belong to."""
     begin, word = tokens.offsets[document], tokens.words.offsets[document]
     start, end = tokens.word_of(begin + first) - word, tokens.word_of(begin + last) - word

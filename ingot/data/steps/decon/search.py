@@ -29,7 +29,7 @@ from ingot.data.contamination.ngrams import find, window_hash
 from ingot.data.native import kernel, loop
 from ingot.data.steps.decon.index import DeconIndex, Ints
 from ingot.data.steps.decon.options import STORED_QUESTION_SHARE, DeconOptions
-from ingot.data.steps.decon.tokens import Tokens
+from ingot.data.steps.decon.tokens import TokenTable
 
 # columns of what the scan writes for each match
 DOCUMENT, EVAL, LEFT, RIGHT, MATCHED, ANSWER_START, ANSWER_END, PASSAGE_START, PASSAGE_END, COLUMNS = range(10)
@@ -266,7 +266,7 @@ class Clusters:
         return len(self.matches_at)
 
 
-def clusters(tokens: Tokens, index: DeconIndex, config: DeconOptions) -> Clusters:
+def clusters(tokens: TokenTable, index: DeconIndex, config: DeconOptions) -> Clusters:
     """Every match with a question share that is worth storing."""
     options = np.array(
         [

@@ -53,7 +53,7 @@ CHECK = "how many 12345 of the naïve ½ ones cost 3 7 or 1000000 yen in 東京 
 
 
 @dataclass(frozen=True)
-class Tokens:
+class TokenTable:
     """The tokens of many texts, end to end; text d has offsets[d] … offsets[d + 1] - 1."""
 
     values: NDArray[np.uint64]
@@ -66,11 +66,11 @@ class Tokens:
         return token if self.ends is None else int(np.searchsorted(self.ends, token, side="right"))
 
 
-def tokens_of(texts: Texts, source: str) -> Tokens:
+def tokens_of(texts: Texts, source: str) -> TokenTable:
     """The tokens of every text; `source` is `words` or the file of a vocabulary."""
     words = words_of(texts, "cleaned")
     if source == "words":
-        return Tokens(words.hashes, words.offsets, words)
+        return TokenTable(words.hashes, words.offsets, words)
     numbers, firsts = distinct(words.hashes)
     encoded = load_encoder(source)([f" {spelled(texts, words, first)}" for first in firsts.tolist()])
     counts = np.fromiter(map(len, encoded), np.int64, len(encoded))
@@ -80,7 +80,7 @@ def tokens_of(texts: Texts, source: str) -> Tokens:
     ends = np.cumsum(lengths)
     total = int(ends[-1]) if len(ends) else 0
     values = flat[np.repeat(begins[numbers] - (ends - lengths), lengths) + np.arange(total)]
-    return Tokens(values, np.concatenate([[0], ends])[words.offsets], words, ends)
+    return TokenTable(values, np.concatenate([[0], ends])[words.offsets], words, ends)
 
 
 def spelled(texts: Texts, words: Words, number: int) -> str:

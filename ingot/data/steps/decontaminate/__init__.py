@@ -19,7 +19,7 @@ import pyarrow
 from numpy.typing import NDArray
 from pydantic import Field
 
-from ingot.data.contamination.counting import Counts
+from ingot.data.contamination.counting import NgramCounts
 from ingot.data.contamination.evals import eval_texts
 from ingot.data.contamination.matches import rule
 from ingot.data.contamination.step import ContaminationStep
@@ -75,7 +75,7 @@ class DecontaminateStep(ContaminationStep):
         found = hits_of(self.index, texts)
         return found.documents, found.ids
 
-    def match(self, texts: Texts, counts: Counts | None = None) -> dict[str, pyarrow.Array]:
+    def match(self, texts: Texts, counts: NgramCounts | None = None) -> dict[str, pyarrow.Array]:
         """The columns of these texts."""
         by_rarity = self.weights == "corpus"
         weights = ngram_weights(self.index, counts, by_rarity=by_rarity, max_common=self.max_common)

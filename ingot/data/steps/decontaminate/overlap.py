@@ -25,9 +25,9 @@ import numpy as np
 import pyarrow
 from numpy.typing import NDArray
 
-from ingot.data.contamination.counting import Counts, corpus_weights
+from ingot.data.contamination.counting import NgramCounts, corpus_weights
 from ingot.data.contamination.evals import EvalTexts
-from ingot.data.contamination.matches import MOST_MATCHES, Found, columns, joined
+from ingot.data.contamination.matches import MOST_MATCHES, DocumentMatches, columns, joined
 from ingot.data.contamination.ngrams import Hits, NgramSet, all_windows, ngram_set, scan
 from ingot.data.contamination.words import word_spans, words_of
 from ingot.data.native import loop
@@ -58,7 +58,7 @@ class OverlapIndex:
 
 
 @dataclass(frozen=True)
-class Weights:
+class NgramWeights:
     """What each n-gram counts, and all n-grams of each text together. A weight of 0: not evidence."""
 
     ngrams: NDArray[np.float64]
@@ -97,7 +97,9 @@ def build_index(found: Iterable[EvalTexts], ngram_words: int, min_words: int, mi
     return OverlapIndex(names, owner, ngram_set(values, text_of, sizes[text_of]), searched)
 
 
-def ngram_weights(index: OverlapIndex, counts: Counts | None, *, by_rarity: bool, max_common: int | None) -> Weights:
+def ngram_weights(
+    index: OverlapIndex, counts: NgramCounts | None, *, by_rarity: bool, max_common: int | None
+) -> NgramWeights:
     """What n-grams count: by how rare they are, if asked; nothing, if more than `max_common` documents have them."""
     weights = np.ones(len(index.ngrams))
     if counts is not None and by_rarity:
@@ -106,7 +108,7 @@ def ngram_weights(index: OverlapIndex, counts: Counts | None, *, by_rarity: bool
         weights[counts.frequencies > max_common] = 0
     by_pair = np.repeat(weights, index.ngrams.frequencies())
     totals = np.bincount(index.ngrams.evals, by_pair, minlength=len(index.evals))
-    return Weights(weights, totals.astype(np.float64))
+    return NgramWeights(weights, totals.astype(np.float64))
 
 
 @loop
@@ -126,7 +128,7 @@ def _shares(ids, weights, starts, owners, totals, sums, touched) -> Any:  # type
     return count
 
 
-def match_texts(index: OverlapIndex, weights: Weights, texts: Texts) -> dict[str, pyarrow.Array]:
+def match_texts(index: OverlapIndex, weights: NgramWeights, texts: Texts) -> dict[str, pyarrow.Array]:
     """The columns of the step for these texts."""
     hits = hits_of(index, texts)
     hits = hits.of(weights.ngrams[hits.ids] > 0)
@@ -143,7 +145,7 @@ def match_texts(index: OverlapIndex, weights: Weights, texts: Texts) -> dict[str
         positions, sizes = hits.positions[first:last], hits.sizes[first:last]
         spans = list(zip(words[positions, 0].tolist(), words[positions + sizes - 1, 1].tolist(), strict=True))
         text = texts[row][slice(*spans[0])]
-        found.append(Found(row, text, last - first, joined(spans), matches))
+        found.append(DocumentMatches(row, text, last - first, joined(spans), matches))
     return columns(len(texts), found)
 
 

@@ -27,7 +27,7 @@ from pydantic import Field
 
 from ingot.data.engine.exchange import partitions, partitions_for, shard_partitions
 from ingot.data.engine.shard import COLUMNS, Shard
-from ingot.data.engine.work import Done, Work
+from ingot.data.engine.work import FinishedTask, Work
 from ingot.data.step import AcrossDocuments, Rule, at_least, numbers
 from ingot.data.steps.substring_dedup.groups import context_type
 from ingot.data.steps.substring_dedup.tasks import SEEN, collect, find, rewrite, select_repeated, strike
@@ -89,7 +89,9 @@ class SubstringDedupStep(AcrossDocuments):
         cuts = self._run(work, "cut", rewrite, items, options | {"coverage": self.coverage})
         return [done.file(COLUMNS) for done in cuts]
 
-    def _run(self, work: Work, name: str, function: Any, items: Sequence[Any], options: Any = None) -> list[Done]:
+    def _run(
+        self, work: Work, name: str, function: Any, items: Sequence[Any], options: Any = None
+    ) -> list[FinishedTask]:
         return work.run(f"substring-{name}", function, items, options, version=self.version)
 
     def decide(self, columns: pyarrow.Table) -> list[Rule]:

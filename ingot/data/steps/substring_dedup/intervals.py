@@ -81,7 +81,7 @@ def cover(intervals: Intervals, offsets: NDArray[np.int64], coverage: float) -> 
 
 
 @dataclass(frozen=True)
-class Cut:
+class CutTexts:
     """Texts after the cut; `spans` are characters [start, end) of the old texts, of `documents`."""
 
     texts: Texts
@@ -132,7 +132,7 @@ def _cut(
     return size
 
 
-def cut(texts: Texts, intervals: Intervals) -> Cut:
+def cut(texts: Texts, intervals: Intervals) -> CutTexts:
     """The texts without the intervals."""
     data, offsets = texts.data[texts.offsets[0] :], texts.offsets - texts.offsets[0]
     documents = documents_of(intervals, offsets)
@@ -140,4 +140,4 @@ def cut(texts: Texts, intervals: Intervals) -> Cut:
     spans, whole = np.zeros((len(intervals), 2), np.int64), np.zeros(len(intervals), bool)
     size = _cut(data, offsets, intervals, documents, out, out_offsets, spans, whole)
     removed = np.diff(offsets) - np.diff(out_offsets)
-    return Cut(Texts(out[:size], out_offsets), spans[whole], documents[whole], removed)
+    return CutTexts(Texts(out[:size], out_offsets), spans[whole], documents[whole], removed)

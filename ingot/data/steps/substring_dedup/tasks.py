@@ -13,7 +13,7 @@ from ingot.data.engine.exchange import RECORDS, Partition, ShardPartition, parti
 from ingot.data.engine.shard import COLUMNS, Shard, write_columns
 from ingot.data.steps.substring_dedup.anchors import Anchors, find_anchors
 from ingot.data.steps.substring_dedup.groups import ORDER_BITS, STRIKE, context_type, contexts_of, strikes_of
-from ingot.data.steps.substring_dedup.intervals import Cut, Intervals, cover, cut, union
+from ingot.data.steps.substring_dedup.intervals import CutTexts, Intervals, cover, cut, union
 from ingot.data.text.texts import Texts
 from ingot.data.text.words import words_of
 
@@ -92,7 +92,7 @@ def rewrite(folder: Path, item: ShardPartition, options: dict[str, Any]) -> dict
     return {"bytes": int(result.bytes.sum()), "documents": int((result.bytes > 0).sum())}
 
 
-def columns_of(result: Cut) -> dict[str, Any]:
+def columns_of(result: CutTexts) -> dict[str, Any]:
     """The columns of the step. Words are counted where something was cut; elsewhere nothing is to be decided."""
     count = len(result.texts)
     text = result.texts.column()

@@ -31,14 +31,14 @@ START_SECONDS = 5.0
 
 
 @dataclass(frozen=True)
-class Answer:
+class ProgramOutput:
     """What a program printed, or why it did not end well."""
 
     output: str
     problem: str = ""
 
 
-def run_program(program: str, seconds: float, memory: int, *, unsafe: bool = False) -> Answer:
+def run_program(program: str, seconds: float, memory: int, *, unsafe: bool = False) -> ProgramOutput:
     """Run Python source; its standard output if it ended with status 0 in time."""
     limits = Limits(
         seconds=WALL_FACTOR * seconds + START_SECONDS,
@@ -51,15 +51,15 @@ def run_program(program: str, seconds: float, memory: int, *, unsafe: bool = Fal
     outcome = run(Program(source=program), limits)
     match outcome.ended_by:
         case "time" | "cpu":
-            return Answer("", "took too long")
+            return ProgramOutput("", "took too long")
         case "output":
-            return Answer("", "printed too much")
+            return ProgramOutput("", "printed too much")
         case "memory" | "processes":
-            return Answer("", f"used too much: {outcome.ended_by}")
+            return ProgramOutput("", f"used too much: {outcome.ended_by}")
     if outcome.exit != 0:
         last = outcome.stderr.decode("utf-8", "replace").strip().split("\n")[-1][:200]
-        return Answer("", f"ended with status {outcome.exit}: {last}")
-    return Answer(outcome.stdout.decode("utf-8", "replace").strip())
+        return ProgramOutput("", f"ended with status {outcome.exit}: {last}")
+    return ProgramOutput(outcome.stdout.decode("utf-8", "replace").strip())
 
 
 PARTS = re.compile(

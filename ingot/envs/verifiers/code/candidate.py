@@ -21,7 +21,7 @@ from ingot.envs.verifiers.code import wire
 BATCH = 256  # items of an iterator in one answer
 
 
-class Server:
+class CandidateServer:
     """The objects that the other side knows, and the answers."""
 
     def __init__(self, names: dict[str, Any], reading: int, writing: int) -> None:
@@ -110,7 +110,7 @@ def load(source: str) -> dict[str, Any]:
 
 def call_all(request: dict[str, Any]) -> list[dict[str, Any]]:
     """The answer to every call of a list of arguments."""
-    server = Server(load(request["source"]), -1, -1)
+    server = CandidateServer(load(request["source"]), -1, -1)
     function = server.refer(server.names[request["function"]])
     return [
         server.answer({**call, "do": "call", "arguments": [function, *call["arguments"]]}) for call in request["calls"]
@@ -125,5 +125,5 @@ def main() -> None:
         return
     names = load(request["source"])
     wire.send(5, {"loaded": True})
-    Server(names, 4, 5).serve()
+    CandidateServer(names, 4, 5).serve()
     os._exit(0)

@@ -34,7 +34,7 @@ class Ended(BaseException):
     """The program under test ended, or does not speak as agreed. Not for the tests to catch."""
 
 
-class Failed(BaseException):
+class AssertFailed(BaseException):
     """An assert failed, and one failure is enough."""
 
 
@@ -213,7 +213,7 @@ def check(order: dict[str, Any], reading: int = 4, writing: int = 5) -> dict[str
     def fail(error: Exception) -> None:
         failures.append(f"{type(error).__name__}: {error}"[:500])
         if not order["share"]:
-            raise Failed
+            raise AssertFailed
 
     counters = {"_passed": lambda: passed.append(1), "_failed": fail}
     names: dict[str, Any] = {"__name__": "tests", "__builtins__": vars(builtins) | counters}
@@ -227,7 +227,7 @@ def check(order: dict[str, Any], reading: int = 4, writing: int = 5) -> dict[str
         for name in order["entry_points"]:
             names[name] = candidate.ask("name", name)
         exec(compile(tests, "tests.py", "exec"), names)
-    except Failed:
+    except AssertFailed:
         problem = failures[0]
     except Ended:
         pass

@@ -10,7 +10,7 @@ OVER = "over the limit: "  # then its name, at the end of what is said of a prog
 
 
 @dataclass(frozen=True)
-class Call:
+class FunctionCall:
     """Arguments of a function and the value that it must return. Tuples and lists are equal, and floats to nine digits."""
 
     arguments: Sequence[Any]
@@ -23,7 +23,7 @@ class Calls:
     """Calls of one function."""
 
     function: str
-    calls: Sequence[Call]
+    calls: Sequence[FunctionCall]
 
 
 @dataclass(frozen=True)

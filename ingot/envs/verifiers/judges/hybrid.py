@@ -23,7 +23,7 @@ from ingot.workspace.errors import DataError
 Reward = Callable[[Task, Sequence[Message]], float]
 
 
-class RewardModel(Protocol):
+class ConversationScorer(Protocol):
     """A model that scores whole conversations; higher is better, and only differences mean anything."""
 
     def scores(self, conversations: Sequence[Sequence[Message]]) -> Sequence[float]:
@@ -60,7 +60,7 @@ def by_rubric(rubric: Rubric, judge: Judge, *, reference: bool = False) -> Rewar
     return reward
 
 
-def by_reward_model(model: RewardModel, *, centre: float = 0.0, scale: float = 1.0) -> Reward:
+def by_reward_model(model: ConversationScorer, *, centre: float = 0.0, scale: float = 1.0) -> Reward:
     """A reward model's score of the conversation, squashed to 0…1."""
 
     def reward(task: Task, messages: Sequence[Message]) -> float:

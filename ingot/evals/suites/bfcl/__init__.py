@@ -23,7 +23,7 @@ from ingot.evals.engine.prompt import Form
 from ingot.evals.engine.request import Conversation, Generation, Written
 from ingot.evals.scores.scores import Metric, Sample, metric_of_units, of_equal_weight, spread
 from ingot.evals.suites.bfcl.check import Function, right_calls
-from ingot.evals.suites.bfcl.decode import Called, NoCall, decode
+from ingot.evals.suites.bfcl.decode import DecodedCall, NoCall, decode
 from ingot.evals.suites.bfcl.prompt import tool_name, tool_prompt, written_prompt
 from ingot.workspace.errors import DataError
 
@@ -84,7 +84,7 @@ class Bfcl(Suite):
         kept = spread(list(zip(asked, answers, strict=True)))
         return Measured(metrics, [each.sample(answer, right[each.id]) for each, answer in kept])
 
-    def questions(self, category: str, subject: Subject) -> list[Asked]:
+    def questions(self, category: str, subject: Subject) -> list[FunctionQuestion]:
         """The questions of a category."""
         rows = self._rows(category, category, subject)
         keys: dict[str, Any] = {}
@@ -99,7 +99,9 @@ class Bfcl(Suite):
                     f"the question {name} has no answer key", place=place, fix="give files that belong together"
                 )
             (messages,) = need(row, "question", list, place)
-            found.append(Asked(name, category, messages, need(row, "function", list, place), keys.get(name, [])))
+            found.append(
+                FunctionQuestion(name, category, messages, need(row, "function", list, place), keys.get(name, []))
+            )
         return found
 
     def _rows(self, given: str, name: str, subject: Subject) -> list[tuple[str, dict[str, Any]]]:
@@ -110,12 +112,12 @@ class Bfcl(Suite):
             patterns = (patterns[0], f"bfcl/possible_answer/BFCL_v4_{name.removeprefix('possible_answer_')}.json")
         return rows_of(patterns, (), subject.data, suite="bfcl")
 
-    def prompt(self, asked: Asked) -> Conversation:
+    def prompt(self, asked: FunctionQuestion) -> Conversation:
         """What the model reads."""
         make = tool_prompt if self.tools == "native" else written_prompt
         return make(asked.messages, asked.functions)
 
-    def right(self, asked: Asked, answer: Written) -> bool:
+    def right(self, asked: FunctionQuestion, answer: Written) -> bool:
         """Whether an answer is right."""
         try:
             calls = native_calls(answer) if self.tools == "native" else decode(answer.text)
@@ -131,7 +133,7 @@ class Bfcl(Suite):
 
 
 @dataclass(frozen=True)
-class Asked:
+class FunctionQuestion:
     """A question with its functions and its key."""
 
     id: str
@@ -147,11 +149,11 @@ class Asked:
         return Sample(self.id, f"bfcl/{self.category}", asked, said, str(self.keys), right == 1)
 
 
-def native_calls(answer: Written) -> list[Called]:
+def native_calls(answer: Written) -> list[DecodedCall]:
     """The tool calls of a chat model's answer."""
     if answer.message is None or not answer.message.tool_calls:
         raise NoCall("no tool call")
-    return [Called(each.name, each.arguments) for each in answer.message.tool_calls]
+    return [DecodedCall(each.name, each.arguments) for each in answer.message.tool_calls]
 
 
 def _same_weight(by_category: Mapping[str, Mapping[str, float]]) -> list[Metric]:

@@ -17,7 +17,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ingot.evals.suites.bfcl.decode import Called
+from ingot.evals.suites.bfcl.decode import DecodedCall
 
 Function = Mapping[str, Any]  # name, description, parameters
 Key = Mapping[str, Mapping[str, Sequence[Any]]]  # {function: {parameter: values}}
@@ -35,7 +35,7 @@ LISTS = ("array", "tuple")
 IGNORED = re.compile(r"[ ,./\-_*^]")
 
 
-def right_calls(calls: Sequence[Called], keys: Sequence[Key], functions: Sequence[Function]) -> bool:
+def right_calls(calls: Sequence[DecodedCall], keys: Sequence[Key], functions: Sequence[Function]) -> bool:
     """Whether every key has a call of its own."""
     if len(calls) != len(keys):
         return False
@@ -50,7 +50,7 @@ def right_calls(calls: Sequence[Called], keys: Sequence[Key], functions: Sequenc
     return True
 
 
-def right_call(call: Called, key: Mapping[str, Sequence[Any]], function: Function) -> bool:
+def right_call(call: DecodedCall, key: Mapping[str, Sequence[Any]], function: Function) -> bool:
     """Whether a call is the one that the key describes."""
     properties, required = function["parameters"]["properties"], function["parameters"]["required"]
     if call.name != function["name"] or any(name not in call.arguments for name in required):

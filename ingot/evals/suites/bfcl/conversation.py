@@ -20,7 +20,7 @@ from ingot.envs.environment import Environment, reward
 from ingot.envs.episode import Episode
 from ingot.envs.errors import EnvironmentFailed
 from ingot.envs.task import Task
-from ingot.envs.tools.children import Function, run_in_child
+from ingot.envs.tools.children import ToolFunction, run_in_child
 from ingot.envs.tools.tool import Tool
 from ingot.evals.suites.bfcl import apis
 from ingot.evals.suites.bfcl.prompt import tool_prompt, written_prompt
@@ -30,11 +30,11 @@ from ingot.tokens.chat import Message
 STEPS = 20  # of a turn; the step after them is the last one
 SECONDS = 10.0  # for all calls of a conversation so far, which are replayed at each step
 MORE_FUNCTIONS = "I have updated some more functions you can choose from. What about now?"
-RESULTS, RIGHT = Function.of(apis.results), Function.of(apis.right)
+RESULTS, RIGHT = ToolFunction.of(apis.results), ToolFunction.of(apis.right)
 
 
 @dataclass(frozen=True)
-class Question:
+class MultiTurnQuestion:
     """A question: the user's messages turn by turn, the services, and the reference calls of each turn.
 
     `later` are functions that are offered from some turn on, by its number; the user's message of that turn is empty.
@@ -56,10 +56,10 @@ class Question:
 
 
 @dataclass
-class Played:
+class ConversationState:
     """A conversation so far: turns, their steps, the calls of a step. `told` are the results that the model has not read yet."""
 
-    question: Question
+    question: MultiTurnQuestion
     turns: list[list[list[str]]] = field(default_factory=lambda: [[]])
     told: list[tuple[str, str]] = field(default_factory=list)
 
@@ -74,7 +74,7 @@ class Played:
             self.told = list(zip(calls, found, strict=True))
         return bool(self.told) and len(self.turns[-1]) <= STEPS
 
-    async def run(self, function: Function, **more: Any) -> Any:
+    async def run(self, function: ToolFunction, **more: Any) -> Any:
         """What a function of apis.py finds; a text that begins with "error" if the calls take too long, or end the child."""
         given = {"question": json.dumps(self.question.services), "turns": self.turns, **more}
         text = await run_in_child(function, given, SECONDS)
@@ -97,16 +97,16 @@ class Offered(Tool):
 class ServiceConversation(Environment):
     """Conversations about the services of the leaderboard's multi-turn questions."""
 
-    def conversation(self, question: Question, *, native: bool) -> Task:
+    def conversation(self, question: MultiTurnQuestion, *, native: bool) -> Task:
         """A question, as the model meets it: with its functions as tools (`native`), or in the system prompt."""
         make = tool_prompt if native else written_prompt
         prompt = make(question.messages(0), question.functions)
         tools = tuple(Offered(schema, RESULTS, SECONDS, asks=False) for schema in prompt.tools)
         return self.ask(prompt.messages, tools=tools, split="test", data={"question": question})
 
-    async def setup(self, task: Task) -> Played:
+    async def setup(self, task: Task) -> ConversationState:
         """Services that cannot be made are a failure of the environment, and none of the model's."""
-        played = Played(task.data["question"])
+        played = ConversationState(task.data["question"])
         if isinstance(failure := await played.run(RESULTS), str):
             raise EnvironmentFailed(f"the services of {played.question.id}: {failure}")
         return played
@@ -118,7 +118,7 @@ class ServiceConversation(Environment):
 
     def reply(self, episode: Episode) -> Sequence[Message] | None:
         """Results of calls that were written as text; else what the user says next."""
-        played: Played = episode.state
+        played: ConversationState = episode.state
         if played.told:
             results = [{"role": "tool", "name": call, "content": result} for call, result in played.told]
             return [Message("user", repr(results))]
@@ -131,7 +131,7 @@ class ServiceConversation(Environment):
     @reward()
     async def correct(self, episode: Episode) -> float:
         """1 if the services are as the reference calls leave them after each turn, and gave the results that those give."""
-        played: Played = episode.state
+        played: ConversationState = episode.state
         if episode.ended in ("tokens", "time"):
             return 0.0
         return float(await played.run(RIGHT, reference=played.question.reference) is True)

@@ -33,14 +33,14 @@ class NoCall(Exception):
 
 
 @dataclass(frozen=True)
-class Called:
+class DecodedCall:
     """A call: the function's name, and its arguments by name."""
 
     name: str
     arguments: dict[Any, Any]
 
 
-def decode(text: str) -> list[Called]:
+def decode(text: str) -> list[DecodedCall]:
     """The calls of a text; NoCall if it is anything else."""
     text = text.strip("`\n ")
     text = text if text.startswith("[") else f"[{text}"
@@ -56,7 +56,7 @@ def decode(text: str) -> list[Called]:
         raise NoCall(str(error)) from error
 
 
-def _call(node: ast.expr) -> Called:
+def _call(node: ast.expr) -> DecodedCall:
     if not isinstance(node, ast.Call):
         raise NoCall("a list with something else than calls")
     parts: list[str] = []
@@ -66,7 +66,7 @@ def _call(node: ast.expr) -> Called:
         function = function.value
     if isinstance(function, ast.Name):
         parts.append(function.id)
-    return Called(".".join(reversed(parts)), {each.arg: _value(each.value) for each in node.keywords})
+    return DecodedCall(".".join(reversed(parts)), {each.arg: _value(each.value) for each in node.keywords})
 
 
 def _value(node: ast.expr | None) -> Any:

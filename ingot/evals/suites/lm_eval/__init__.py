@@ -19,7 +19,7 @@ from ingot.evals.engine.request import Passage
 from ingot.evals.scores.scores import KEPT_SAMPLES, Metric, Sample, metric_of_units, of_equal_weight
 from ingot.evals.suites.lm_eval.harness import (
     Loaded,
-    Scored,
+    TaskScores,
     build,
     load_tasks,
     output_type,
@@ -93,13 +93,13 @@ class LmEval(Suite):
         return subset_rows(Path(self.subset), len(task.eval_docs))[:limit]
 
 
-def metric_of(name: str, scored: Scored) -> Metric:
+def metric_of(name: str, scored: TaskScores) -> Metric:
     """A metric of a task."""
     label = f"lm-eval {name}, {scored.metric.replace('/', ', ')}"
     return metric_of_units(f"lm_eval/{name}/{scored.metric}", scored.units, label, scored.higher_is_better)
 
 
-def group_metrics(loaded: Loaded, scored: dict[str, list[Scored]]) -> list[Metric]:
+def group_metrics(loaded: Loaded, scored: dict[str, list[TaskScores]]) -> list[Metric]:
     """What groups average: over all rows alike, or over tasks alike (then a row weighs as its task's size says)."""
     metrics = []
     for group, (tasks, averaged) in loaded.groups.items():

@@ -188,7 +188,7 @@ def response_of(answer: Likely | Written, kind: str) -> Any:
 
 
 @dataclass
-class Scored:
+class TaskScores:
     """A metric of a task, row by row."""
 
     metric: str
@@ -205,7 +205,7 @@ class Scored:
         return jackknife_units(self.values, self.aggregate)
 
 
-def score(task: Any) -> list[Scored]:
+def score(task: Any) -> list[TaskScores]:
     """Filter the answers that the instances hold, and score them row by row."""
     from lm_eval.api.metrics import mean
 
@@ -232,7 +232,7 @@ def score(task: Any) -> list[Scored]:
         plain = numbers and math.isclose(
             aggregate(list(rows.values())), math.fsum(rows.values()) / len(rows), abs_tol=1e-12
         )
-        scored.append(Scored(metric, rows, aggregate, task.higher_is_better().get(name, True), plain))
+        scored.append(TaskScores(metric, rows, aggregate, task.higher_is_better().get(name, True), plain))
     return scored
 
 

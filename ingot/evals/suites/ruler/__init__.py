@@ -25,7 +25,7 @@ from ingot.evals.engine.request import Conversation, Generation, Question
 from ingot.evals.scores.scores import Metric, Sample, metric_of_units, spread
 from ingot.evals.suites.ruler.needles import Needles
 from ingot.evals.suites.ruler.questions import read_library
-from ingot.evals.suites.ruler.sample import Room, RulerSample
+from ingot.evals.suites.ruler.sample import PromptBudget, RulerSample
 from ingot.evals.suites.ruler.score import any_contained, share_contained
 from ingot.evals.suites.ruler.variables import Variables
 from ingot.evals.suites.ruler.words import CommonWords, FrequentWords
@@ -56,7 +56,7 @@ NEEDLES: Mapping[str, Needles] = {
     "niah_multivalue": Needles("essay", values=4),
     "niah_multiquery": Needles("essay", keys=4, queries=4),
 }
-OTHERS: Mapping[str, Callable[[Room, int, int], list[RulerSample]]] = {
+OTHERS: Mapping[str, Callable[[PromptBudget, int, int], list[RulerSample]]] = {
     "vt": Variables().samples,
     "cwe": CommonWords().samples,
     "fwe": FrequentWords().samples,
@@ -114,7 +114,7 @@ class Ruler(Suite):
                 metrics.append(_metric(f"ruler/{task}/{length}", own, f"RULER {task} at {length} tokens"))
         return Measured(metrics, [each.kept() for each in spread(scored)])
 
-    def samples(self, subject: Subject) -> Iterator[Asked]:
+    def samples(self, subject: Subject) -> Iterator[SampleResult]:
         """Everything that is asked."""
         count = min(self.count, subject.limit or self.count)
         makers = {task: self._maker(task, subject) for task in self.tasks}
@@ -123,11 +123,11 @@ class Ruler(Suite):
         for length in self.lengths:
             for task, make in makers.items():
                 subject.stop.check()
-                room = Room(length, ANSWER_TOKENS[task], lambda text: len(tokenizer.encode(text)), around)
+                room = PromptBudget(length, ANSWER_TOKENS[task], lambda text: len(tokenizer.encode(text)), around)
                 for number, sample in enumerate(make(room, count, self.seed)):
-                    yield Asked(f"ruler-{task}-{length}-{number}", task, length, sample)
+                    yield SampleResult(f"ruler-{task}-{length}-{number}", task, length, sample)
 
-    def _maker(self, task: TaskName, subject: Subject) -> Callable[[Room, int, int], list[RulerSample]]:
+    def _maker(self, task: TaskName, subject: Subject) -> Callable[[PromptBudget, int, int], list[RulerSample]]:
         if task in QUESTIONS:
             given = self.squad if task == "qa_1" else self.hotpotqa
             files, hub = QUESTIONS[task]
@@ -144,7 +144,7 @@ class Ruler(Suite):
 
 
 @dataclass(frozen=True)
-class Asked:
+class SampleResult:
     """A sample, and what became of it."""
 
     id: str
@@ -173,7 +173,7 @@ def tokens_around(subject: Subject) -> int:
     return len(chat_tokens(ChatFormat(subject.tokenizer), empty, subject.thinking is not False))
 
 
-def _metric(name: str, members: Sequence[Asked], label: str) -> Metric:
+def _metric(name: str, members: Sequence[SampleResult], label: str) -> Metric:
     units = {each.id: each.score for each in members}
     clusters = {each.id: f"{each.task}-{each.sample.cluster}" if each.sample.cluster else each.id for each in members}
     return metric_of_units(name, units, label, clusters=clusters)

@@ -16,7 +16,7 @@ from functools import lru_cache
 from typing import Literal
 
 from ingot.envs.verifiers.text.words import sentences
-from ingot.evals.suites.ruler.sample import Room, RulerSample, draw, largest_size
+from ingot.evals.suites.ruler.sample import PromptBudget, RulerSample, draw, largest_size
 from ingot.evals.suites.ruler.vocabulary import pairs
 
 Haystack = Literal["noise", "essay", "needles"]
@@ -53,7 +53,7 @@ class Needles:
         """Whether it needs a text."""
         return self.haystack == "essay"
 
-    def samples(self, room: Room, count: int, seed: int, essay: Sequence[str] = ()) -> list[RulerSample]:
+    def samples(self, room: PromptBudget, count: int, seed: int, essay: Sequence[str] = ()) -> list[RulerSample]:
         """So many samples; `essay` is the text by words."""
         rng = random.Random(seed)
         step = 500 if self.haystack == "essay" else 5 if room.short else 25

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ingot.evals.suites.ruler.sample import Room, RulerSample, draw, largest_size
+from ingot.evals.suites.ruler.sample import PromptBudget, RulerSample, draw, largest_size
 from ingot.workspace.errors import DataError, RecipeError
 
 TEXT = (
@@ -31,7 +31,7 @@ WRITTEN = re.compile(r"(?:Title: .*\n)?Background: (?P<context>.*)\nQuestion: (?
 
 
 @dataclass(frozen=True)
-class Asked:
+class ArticleQuestion:
     """A question, its answers, its documents, and others of the same article."""
 
     question: str
@@ -45,9 +45,9 @@ class Library:
     """All documents in alphabetical order, and the questions about them."""
 
     documents: tuple[str, ...]
-    questions: tuple[Asked, ...]
+    questions: tuple[ArticleQuestion, ...]
 
-    def samples(self, room: Room, count: int, seed: int) -> list[RulerSample]:
+    def samples(self, room: PromptBudget, count: int, seed: int) -> list[RulerSample]:
         """A sample for each of the first questions."""
         if count > len(self.questions):
             raise RecipeError(
@@ -71,7 +71,7 @@ class Library:
         text = TEXT.format(context=context, question=asked.question)
         return RulerSample(text, START, asked.answers, cluster=f"document-{min(asked.documents)}")
 
-    def _chosen(self, asked: Asked, size: int, rng: random.Random) -> list[int]:
+    def _chosen(self, asked: ArticleQuestion, size: int, rng: random.Random) -> list[int]:
         own, near = list(asked.documents), list(asked.near)
         if size >= len(self.documents):
             repeats = -(-size // len(self.documents))
@@ -93,7 +93,7 @@ def read_library(rows: Iterable[tuple[str, dict[str, Any]]]) -> Library:
         if title and own[0] not in articles.setdefault(title, []):
             articles[title].append(own[0])
     questions = tuple(
-        Asked(
+        ArticleQuestion(
             question,
             answers,
             tuple(number[document] for document in own),

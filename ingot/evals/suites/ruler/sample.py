@@ -35,7 +35,7 @@ class RulerSample:
 
 
 @dataclass(frozen=True)
-class Room:
+class PromptBudget:
     """What a prompt may have of `length` tokens: all but those of the answer, and those `around` it (of a chat template)."""
 
     length: int
@@ -61,13 +61,13 @@ class Room:
 Make = Callable[[int], RulerSample]
 
 
-def largest_size(make: Make, room: Room, step: int, *, least: int = 1, more: int = 0) -> int:
+def largest_size(make: Make, room: PromptBudget, step: int, *, least: int = 1, more: int = 0) -> int:
     """The largest size that fits, from one step to three times what the size of one step lets expect."""
     tokens_each = room.count(make(step).whole) / step
     return bisect(make, room, step, int(room.usable / tokens_each * 3), least=least, more=more)
 
 
-def bisect(make: Make, room: Room, step: int, most: int, *, least: int = 1, more: int = 0) -> int:
+def bisect(make: Make, room: PromptBudget, step: int, most: int, *, least: int = 1, more: int = 0) -> int:
     """The largest size between `step` and `most` that fits, or between `least` and `step` if none of these does."""
     for low, high in ((step, max(most, 2 * step)), (least, step - 1)):
         found = None
@@ -82,7 +82,7 @@ def bisect(make: Make, room: Room, step: int, most: int, *, least: int = 1, more
     raise too_short(room)
 
 
-def draw(make: Make, room: Room, size: int, step: int, *, least: int = 1) -> RulerSample:
+def draw(make: Make, room: PromptBudget, size: int, step: int, *, least: int = 1) -> RulerSample:
     """A sample that fits, of this size or smaller. A whole step less would leave little of a short text."""
     for _ in range(ATTEMPTS):
         sample = make(size)
@@ -93,7 +93,7 @@ def draw(make: Make, room: Room, size: int, step: int, *, least: int = 1) -> Rul
     raise too_short(room)
 
 
-def too_short(room: Room) -> RecipeError:
+def too_short(room: PromptBudget) -> RecipeError:
     """The error for a length that no sample fits."""
     return RecipeError(
         f"no sample fits into {room.length} tokens, {room.answer} of them for the answer",

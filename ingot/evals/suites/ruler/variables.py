@@ -13,7 +13,7 @@ from collections.abc import Callable
 from itertools import pairwise
 
 from ingot.evals.suites.ruler.needles import NOISE
-from ingot.evals.suites.ruler.sample import Room, RulerSample, draw, largest_size
+from ingot.evals.suites.ruler.sample import PromptBudget, RulerSample, draw, largest_size
 
 TEXT = (
     "Memorize and track the chain(s) of variable assignment hidden in the following text.\n\n{context}\nQuestion: Find all "
@@ -31,7 +31,7 @@ VALUES = (10_000, 99_999)
 class Variables:
     """The task `vt`."""
 
-    def samples(self, room: Room, count: int, seed: int) -> list[RulerSample]:
+    def samples(self, room: PromptBudget, count: int, seed: int) -> list[RulerSample]:
         """So many samples."""
         import numpy
 
@@ -53,13 +53,13 @@ class Variables:
         return [draw(with_example, room, size, step, least=HOPS + 1) for _ in range(count)]
 
 
-def _worked_example(rng: random.Random, room: Room) -> str:
+def _worked_example(rng: random.Random, room: PromptBudget) -> str:
     """A short question and its answer."""
 
     def make(size: int) -> RulerSample:
         return _make(rng, size, 3, lambda: EXAMPLE_VALUE)
 
-    small = Room(EXAMPLE_LENGTH, 0, room.count)
+    small = PromptBudget(EXAMPLE_LENGTH, 0, room.count)
     size = largest_size(make, small, EXAMPLE_STEP, least=HOPS + 1)
     shown = draw(make, small, size, EXAMPLE_STEP, least=HOPS + 1)
     return f"{shown.whole} {' '.join(shown.answers)}\n"

@@ -11,7 +11,7 @@ import random
 import string
 from collections.abc import Sequence
 
-from ingot.evals.suites.ruler.sample import Room, RulerSample, bisect, draw, too_short
+from ingot.evals.suites.ruler.sample import PromptBudget, RulerSample, bisect, draw, too_short
 from ingot.evals.suites.ruler.vocabulary import word_list
 from ingot.workspace.errors import RecipeError
 
@@ -37,7 +37,7 @@ ZETA = math.pi**2 / 6  # of the exponent: the sum of k^-2
 class CommonWords:
     """The task `cwe`."""
 
-    def samples(self, room: Room, count: int, seed: int) -> list[RulerSample]:
+    def samples(self, room: PromptBudget, count: int, seed: int) -> list[RulerSample]:
         """So many samples."""
         rng = random.Random(seed)
         words = sorted({*word_list("noun"), *word_list("adjective"), *word_list("verb")})
@@ -71,7 +71,7 @@ class CommonWords:
 class FrequentWords:
     """The task `fwe`."""
 
-    def samples(self, room: Room, count: int, seed: int) -> list[RulerSample]:
+    def samples(self, room: PromptBudget, count: int, seed: int) -> list[RulerSample]:
         """So many samples; the number of words is found by going up and down in steps, as RULER does."""
         rng = random.Random(seed)
         tokens = room.usable - room.answer
@@ -85,7 +85,9 @@ class FrequentWords:
         size -= step
         return [self._sample(room, tokens, coded_words(rng, kinds, seed), size, step, seed) for _ in range(count)]
 
-    def _sample(self, room: Room, tokens: int, words: Sequence[str], size: int, step: int, seed: int) -> RulerSample:
+    def _sample(
+        self, room: PromptBudget, tokens: int, words: Sequence[str], size: int, step: int, seed: int
+    ) -> RulerSample:
         while size > 0:
             sample = coded(words, size, seed)
             if room.count(sample.whole) <= tokens:

@@ -35,7 +35,7 @@ SHOWN = 2000  # characters of a dropped conversation that an example shows
 
 
 @dataclass(frozen=True)
-class Reading:
+class RowReading:
     """How the rows of one file become sequences."""
 
     form: str = AUTO
@@ -80,14 +80,14 @@ def rendered_conversations(
     path: Path, chat: ChatFormat, longest: int | None = None
 ) -> list[tuple[TokenSequence, Conversation]]:
     """The same, each sequence with the conversation that it says."""
-    reading = Reading(longest=longest)
+    reading = RowReading(longest=longest)
     made = (each for place, row in stream_rows(str(path)) for each in render_row(place, row, chat, reading))
     whole = [each for each in made if isinstance(each, Rendered)]
     return [pair for each in whole for pair in zip(each.sequences, each.said, strict=True)]
 
 
 def render_row(
-    place: str, row: Mapping[str, Any], chat: ChatFormat, reading: Reading, kept: Sequence[bool] | None = None
+    place: str, row: Mapping[str, Any], chat: ChatFormat, reading: RowReading, kept: Sequence[bool] | None = None
 ) -> Iterator[Rendered | Dropped]:
     """What becomes of a row's conversations; those that are not `kept` are passed over."""
     for number, each in enumerate(read_row(place, row, reading)):
@@ -106,7 +106,7 @@ def render_row(
             yield _bad(error, place, reading)
 
 
-def read_row(place: str, row: Mapping[str, Any], reading: Reading) -> Iterator[Conversation | Dropped]:
+def read_row(place: str, row: Mapping[str, Any], reading: RowReading) -> Iterator[Conversation | Dropped]:
     """The conversations of a row, each of them unless a filter drops it."""
     try:
         found = list(conversations_of(row, reading.form))
@@ -140,7 +140,7 @@ class TooLongError(DataError):
     """A conversation that does not fit into a row of the stage."""
 
 
-def _bad(error: DataError, place: str, reading: Reading) -> Dropped:
+def _bad(error: DataError, place: str, reading: RowReading) -> Dropped:
     if reading.bad_rows == "error":
         raise _placed(error, place) from error
     return Dropped(BAD_ROW, str(_placed(error, "")), place)
@@ -152,7 +152,7 @@ def _placed(error: DataError, place: str) -> DataError:
     return DataError(error.problem, place=where or None, fix=fix)
 
 
-def _render(conversation: Conversation, chat: ChatFormat, reading: Reading) -> Rendered:
+def _render(conversation: Conversation, chat: ChatFormat, reading: RowReading) -> Rendered:
     for number, message in enumerate(conversation.messages):
         if message.problems:
             fix = "drop such rows: filters: [incomplete_thoughts]"
@@ -182,7 +182,7 @@ def _modes(conversation: Conversation, chat: ChatFormat) -> dict[bool, Sequence[
     return {True: in_mode(messages, True), False: messages}
 
 
-def _with_spare(conversation: Conversation, thinking: bool, reading: Reading) -> Conversation:
+def _with_spare(conversation: Conversation, thinking: bool, reading: RowReading) -> Conversation:
     """The conversation with tools that it does not need, as a chat offers them; drawn by its text, so every start draws alike."""
     if conversation.tools or not reading.offered:
         return conversation
@@ -208,7 +208,7 @@ def _plain(conversation: Conversation, chat: ChatFormat) -> TokenSequence:
     return TokenSequence([*tokens, chat.tokenizer.end_of_text], {"weight": [*weights, 1.0]})
 
 
-def _fitted(sequence: TokenSequence, reading: Reading) -> TokenSequence:
+def _fitted(sequence: TokenSequence, reading: RowReading) -> TokenSequence:
     """The sequence, without its end if it is too long and may be cut."""
     if reading.longest is None or len(sequence.tokens) <= reading.longest:
         return sequence

@@ -25,8 +25,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ingot.data.engine.local_pool import LocalPool, available_processors
-from ingot.data.engine.pool import Call, Pool, SerialPool
-from ingot.post.data.conversations.conversation_file import Dropped, Reading, render_row
+from ingot.data.engine.pool import PoolCall, SerialPool, WorkPool
+from ingot.post.data.conversations.conversation_file import Dropped, RowReading, render_row
 from ingot.tokens.batch import TokenSequence
 from ingot.tokens.chat import ChatFormat
 from ingot.tokens.tokenizer import Tokenizer
@@ -47,7 +47,7 @@ class StoreSource:
 
     name: str
     read: Callable[[], Iterable[Placed]]
-    reading: Reading
+    reading: RowReading
 
 
 @dataclass
@@ -147,13 +147,13 @@ def write_store(
         write_json(temporary / "report.json", written)
 
 
-def make_pool(workers: int | None) -> Pool:
+def make_pool(workers: int | None) -> WorkPool:
     """Processes that render; None: one for each processor, 1: this one."""
     count = workers or available_processors()
     return LocalPool(count) if count > 1 else SerialPool()
 
 
-def in_order(pool: Pool, calls: Iterable[Call], between: Callable[[], None]) -> Iterator[Any]:
+def in_order(pool: WorkPool, calls: Iterable[PoolCall], between: Callable[[], None]) -> Iterator[Any]:
     """The values of the calls in their order, with twice as many under way as the pool is wide."""
     waiting, there = iter(calls), dict[int, Any]()
     under_way, wanted = 0, 0
@@ -191,7 +191,7 @@ class Made:
     dropped: list[Dropped]
 
 
-def _calls(source: StoreSource, tokenizer: Path, report: StoreReport) -> Iterator[Call]:
+def _calls(source: StoreSource, tokenizer: Path, report: StoreReport) -> Iterator[PoolCall]:
     rows = iter(source.read())
     content = content_hash({path.name: file_sha256(path) for path in sorted(tokenizer.iterdir())})
     for number in itertools.count():
@@ -199,10 +199,10 @@ def _calls(source: StoreSource, tokenizer: Path, report: StoreReport) -> Iterato
         if not chunk:
             return
         report.rows += len(chunk)
-        yield Call(number, render_rows, (str(tokenizer), content, source.reading, chunk))
+        yield PoolCall(number, render_rows, (str(tokenizer), content, source.reading, chunk))
 
 
-def render_rows(tokenizer: str, content: str, reading: Reading, rows: Sequence[Placed]) -> Made:
+def render_rows(tokenizer: str, content: str, reading: RowReading, rows: Sequence[Placed]) -> Made:
     """What a process makes of some rows, with the tokenizer of a folder that has this content."""
     chat = _chat(tokenizer, content)
     sequences, dropped, cut = list[TokenSequence](), list[Dropped](), 0

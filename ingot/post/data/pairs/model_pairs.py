@@ -28,7 +28,7 @@ from ingot.inference.checksum import weights_checksum
 from ingot.inference.engine import Engine
 from ingot.inference.load import load_to_sample
 from ingot.post.data.pairs.own_pairs import PAIRS_FILE
-from ingot.post.data.pairs.pair import Pair, Written
+from ingot.post.data.pairs.pair import FileAnswer, Pair
 from ingot.post.data.pairs.pair_file import encode_answers
 from ingot.post.data.pairs.pair_rows import read_prompt
 from ingot.post.policy import chat_format
@@ -54,7 +54,7 @@ class Prompts(Environment):
 class ModelPairs:
     """The pairs with the episodes that they are from, and how many prompts gave none."""
 
-    pairs: list[Pair[Written]]
+    pairs: list[Pair[FileAnswer]]
     episodes: list[tuple[Episode, Episode]]
     without: int
 
@@ -139,7 +139,7 @@ def opened(
     yield str(weights_checksum(model)), Engine(model, slots=SLOTS, length=length), chat_format(model), length
 
 
-def _encode(chat: ChatFormat, tools: Mapping[str, Tool], *episodes: Episode) -> list[Written]:
+def _encode(chat: ChatFormat, tools: Mapping[str, Tool], *episodes: Episode) -> list[FileAnswer]:
     """The answers as the model that is trained reads and writes them, in the task's mode of thinking."""
     task = episodes[0].task
     offered = schemas({**tools, **{tool.name: tool for tool in task.tools}}.values())

@@ -35,7 +35,7 @@ class Answer(Protocol):
 
 
 @dataclass(frozen=True)
-class Written:
+class FileAnswer:
     """An answer that the policy did not sample."""
 
     ids: list[int]

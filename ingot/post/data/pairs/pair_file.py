@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from ingot.envs.rows import read_rows
-from ingot.post.data.pairs.pair import Pair, Written
+from ingot.post.data.pairs.pair import FileAnswer, Pair
 from ingot.post.data.pairs.pair_rows import PreferenceRow, read_row
 from ingot.post.data.pairs.unpaired import Rated
 from ingot.tokens.chat import ChatFormat, Message
@@ -25,7 +25,7 @@ TooLong = Literal["error", "leave_out"]
 class FileRows:
     """What files hold, and how many of their rows were left out because they are too long."""
 
-    pairs: list[Pair[Written]] = field(default_factory=list)
+    pairs: list[Pair[FileAnswer]] = field(default_factory=list)
     rated: list[Rated] = field(default_factory=list)
     left_out: int = 0
 
@@ -80,7 +80,7 @@ def _modes(row: PreferenceRow) -> list[bool]:
     return [row.thinking is not False] if traced or row.thinking is not None else [True, False]
 
 
-def _encode(chat: ChatFormat, row: PreferenceRow, thinking: bool, opened: bool) -> list[Written]:
+def _encode(chat: ChatFormat, row: PreferenceRow, thinking: bool, opened: bool) -> list[FileAnswer]:
     """The row's conversations in one mode of thinking; with `opened` every answer begins with an empty trace."""
     prompt, *answers = ([_opened(each) if opened else each for each in part] for part in (row.prompt, *row.answers))
     return encode_answers(chat, prompt, answers, row.tools, thinking)
@@ -97,7 +97,7 @@ def encode_answers(
     answers: Sequence[Sequence[Message]],
     tools: Sequence[dict[str, Any]],
     thinking: bool,
-) -> list[Written]:
+) -> list[FileAnswer]:
     """Conversations with marks on what the assistant writes after the prompt, whose tokens are an exact prefix of each."""
     given, encoded = chat.prompt(prompt, tools, thinking), []
     for answer in answers:
@@ -107,5 +107,5 @@ def encode_answers(
                 "the chat template renders the prompt differently once the answer is there: it is not a prefix",
                 fix="leave the row out, or use a template that prints the same text before an answer",
             )
-        encoded.append(Written(tokens, [0] * len(given) + mask[len(given) :]))
+        encoded.append(FileAnswer(tokens, [0] * len(given) + mask[len(given) :]))
     return encoded

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from ingot.model.transformer import Transformer
 from ingot.post.data.conversations.sequences import PoolSource
-from ingot.post.data.pairs.pair import Answer, Written, answer_marks, mark, number_groups, with_reference
+from ingot.post.data.pairs.pair import Answer, FileAnswer, answer_marks, mark, number_groups, with_reference
 from ingot.post.policy import sequence_logprobs
 from ingot.post.processes import ALONE, Processes
 from ingot.tokens.batch import TokenSequence
@@ -44,7 +44,7 @@ def rated_sequences(
     return [list(group) for group in zip(sequences[: len(rows)], sequences[len(rows) :], strict=True)]
 
 
-def mismatched(answers: Sequence[Answer], longest: int) -> list[Written]:
+def mismatched(answers: Sequence[Answer], longest: int) -> list[FileAnswer]:
     """Each prompt with the answer of the nearest row before it (in a circle) whose prompt is another one; cut to `longest`."""
     split = [_split(answer) for answer in answers]
     if len({tuple(prompt) for prompt, _, _ in split}) < 2:
@@ -58,7 +58,7 @@ def mismatched(answers: Sequence[Answer], longest: int) -> list[Written]:
         while split[other][0] == prompt:
             other -= 1  # Python's negative indices close the circle
         _, answer, marks = split[other]
-        made.append(Written((prompt + answer)[:longest], ([0] * len(prompt) + marks)[:longest]))
+        made.append(FileAnswer((prompt + answer)[:longest], ([0] * len(prompt) + marks)[:longest]))
     return made
 
 

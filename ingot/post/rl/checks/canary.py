@@ -66,7 +66,7 @@ class CanaryConfig(Config):
 
 
 @dataclass(frozen=True)
-class Measurement:
+class CanaryMeasurement:
     """Means at a step, with their standard errors."""
 
     step: int
@@ -81,7 +81,7 @@ class Canary:
     """The measurements so far, and the answers since the last one."""
 
     config: CanaryConfig
-    measurements: list[Measurement] = field(default_factory=list)
+    measurements: list[CanaryMeasurement] = field(default_factory=list)
     rewards: list[list[float]] = field(default_factory=list)  # since the last measurement, by task
     scores: list[list[float]] = field(default_factory=list)
     streak: int = 0  # measurements in a row with both trends
@@ -113,7 +113,7 @@ class Canary:
         if min(len(self.rewards), len(self.scores)) < 2:
             return {}
         self.next_step = step + self.config.every
-        self.measurements.append(Measurement(step, *clustered(self.rewards), *clustered(self.scores)))
+        self.measurements.append(CanaryMeasurement(step, *clustered(self.rewards), *clustered(self.scores)))
         self.rewards, self.scores = [], []
         found = {"canary": self.measurements[-1].score, "canary_error": self.measurements[-1].score_error}
         if len(self.measurements) < self.config.window:
@@ -165,7 +165,7 @@ class Canary:
 
     def restore(self, state: dict[str, Any]) -> None:
         """Go on from `state`; an empty one is the beginning."""
-        self.measurements = [Measurement(*each) for each in state.get("measurements", ())]
+        self.measurements = [CanaryMeasurement(*each) for each in state.get("measurements", ())]
         self.rewards, self.scores = list(state.get("rewards", ())), list(state.get("scores", ()))
         self.streak, self.next_step = state.get("streak", 0), state.get("next_step", 0)
         self.alike, self.parted = state.get("alike", False), state.get("parted", False)

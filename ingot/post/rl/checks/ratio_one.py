@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from ingot.post.rl.objective import PolicyOptimization
-
-if TYPE_CHECKING:
-    from ingot.post.rl.config import RlConfig
+from ingot.post.rl.options import RlOptions
 
 
-def ratio_is_one(config: RlConfig, algorithm: PolicyOptimization) -> bool:
+def ratio_is_one(config: RlOptions, algorithm: PolicyOptimization) -> bool:
     """Whether π_old is always the policy itself: with one update on a batch, unless the sampler stands for it."""
     return config.updates_per_batch == 1 and algorithm.old_policy == "trainer"
 
 
-def describe_ratio(config: RlConfig) -> str | None:
+def describe_ratio(config: RlOptions) -> str | None:
     """For the screen at the start of a stage; nothing for an algorithm without such options."""
     algorithm = config.algorithm
     if not isinstance(algorithm, PolicyOptimization) or not algorithm.of_ratio:

@@ -81,7 +81,7 @@ def _ordered(config: Any) -> Any:
 
 
 @dataclass
-class Record:
+class DifficultyRecord:
     """What is known of a key. `rests` until this step."""
 
     solved: float = 0.0
@@ -105,7 +105,7 @@ class Difficulty:
         tried: Mapping[str, tuple[float, float]] | None = None,
     ) -> None:
         self.config, self.drawn, self.seed, self.tried = config, frozenset(drawn), seed, dict(tried or {})
-        self.records = {key: Record(*counts) for key, counts in self.tried.items()}
+        self.records = {key: DifficultyRecord(*counts) for key, counts in self.tried.items()}
 
     def key(self, task: Task) -> str:
         """Under what a task's pass rate is kept."""
@@ -141,7 +141,7 @@ class Difficulty:
             known = [each for each in group if not each.failed]
             if not known:
                 continue
-            record = self.records.setdefault(self.key(group[0].task), Record())
+            record = self.records.setdefault(self.key(group[0].task), DifficultyRecord())
             record.solved = self.config.memory * record.solved + sum(each.score.correct for each in known)
             record.seen = self.config.memory * record.seen + len(known)
             rate, bounds = record.solved / record.seen, self.config.set_aside
@@ -171,7 +171,7 @@ class Difficulty:
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Go on from `state`; an empty one is the beginning."""
-        self.records = {key: Record(*each) for key, each in (state or self.tried).items()}
+        self.records = {key: DifficultyRecord(*each) for key, each in (state or self.tried).items()}
 
 
 def task_key(task: Task, drawn: Collection[str]) -> str:

@@ -56,7 +56,7 @@ def drawn_kinds(kinds: Mapping[str, Environment]) -> frozenset[str]:
     return frozenset(name for name, kind in kinds.items() if kind.rows("train") is None)
 
 
-class Answers(ABC):
+class AnswerSource(ABC):
     """What answers tasks before the run, with the weights of the start checkpoint."""
 
     leads: bool = False  # the first process answers all; else each a part
@@ -73,7 +73,7 @@ class Answers(ABC):
         """No more answers are wanted."""
 
 
-class EngineAnswers(Answers):
+class EngineAnswers(AnswerSource):
     """Answers by an engine in every process, over a whole model."""
 
     def __init__(self, model: Transformer, config: RlConfig, tasks: ListedTasks, processes: Processes) -> None:
@@ -112,7 +112,7 @@ def samples_each(config: RlConfig) -> int:
 
 
 def try_tasks(
-    answers: Answers, tasks: ListedTasks, config: RlConfig, folder: StageFolder, processes: Processes
+    answers: AnswerSource, tasks: ListedTasks, config: RlConfig, folder: StageFolder, processes: Processes
 ) -> Tried:
     """Let the start checkpoint answer the tasks of the stage; all processes get the same."""
     assert config.difficulty is not None and config.difficulty.tried is not None

@@ -15,7 +15,7 @@ import pytest
 
 from ingot.envs.verifiers.code import programs as code_programs
 from ingot.envs.verifiers.code.calls import same
-from ingot.envs.verifiers.code.tests import Asserts, Call, Calls, InputOutput
+from ingot.envs.verifiers.code.tests import Asserts, Calls, FunctionCall, InputOutput
 from ingot.envs.verifiers.code.verify import Verdict, verify
 from ingot.envs.verifiers.errors import VerifierError
 from ingot.sandbox.pool import Pool
@@ -156,23 +156,23 @@ except KeyError as error:
 
 
 CASES = [
-    ("def f(x): return x * 2", [Call([2], 4), Call(["ab"], "abab")], 1.0),
-    ("def f(x): return x, [x]", [Call([2], [2, [2]])], 1.0),  # JSON has no tuples
-    ("def f(x): return x / 3", [Call([1], 0.33333333333)], 1.0),
-    ("def f(x, y=1): return {x: y}", [Call([2], {2: 5}, {"y": 5})], 1.0),
-    ("def f(x): return {3, 1}", [Call([0], {1, 3})], 1.0),
-    ("def f(x): return 1", [Call([0], True)], 0.0),
-    ("def f(x): return '4'", [Call([0], 4)], 0.0),
-    ("def f(x): return x + 1", [Call([0], 1), Call([1], 3)], 0.0),
-    ("def g(x): return x", [Call([0], 0)], 0.0),
-    ("def f(x) return x", [Call([0], 0)], 0.0),
-    ("def f(x): raise ValueError", [Call([0], 0)], 0.0),
-    ("def f(x):\n    while True: pass", [Call([0], 0)], 0.0),
+    ("def f(x): return x * 2", [FunctionCall([2], 4), FunctionCall(["ab"], "abab")], 1.0),
+    ("def f(x): return x, [x]", [FunctionCall([2], [2, [2]])], 1.0),  # JSON has no tuples
+    ("def f(x): return x / 3", [FunctionCall([1], 0.33333333333)], 1.0),
+    ("def f(x, y=1): return {x: y}", [FunctionCall([2], {2: 5}, {"y": 5})], 1.0),
+    ("def f(x): return {3, 1}", [FunctionCall([0], {1, 3})], 1.0),
+    ("def f(x): return 1", [FunctionCall([0], True)], 0.0),
+    ("def f(x): return '4'", [FunctionCall([0], 4)], 0.0),
+    ("def f(x): return x + 1", [FunctionCall([0], 1), FunctionCall([1], 3)], 0.0),
+    ("def g(x): return x", [FunctionCall([0], 0)], 0.0),
+    ("def f(x) return x", [FunctionCall([0], 0)], 0.0),
+    ("def f(x): raise ValueError", [FunctionCall([0], 0)], 0.0),
+    ("def f(x):\n    while True: pass", [FunctionCall([0], 0)], 0.0),
 ]
 
 
 @pytest.mark.parametrize(("source", "calls", "reward"), CASES)
-def test_calls(pool: Pool, source: str, calls: list[Call], reward: float) -> None:
+def test_calls(pool: Pool, source: str, calls: list[FunctionCall], reward: float) -> None:
     assert verify(source, Calls("f", calls), pool, Limits(2.0)).reward == reward
 
 
@@ -285,10 +285,10 @@ def test_a_verifier_that_fails_says_nothing_about_the_program(pool: Pool) -> Non
     with pytest.raises(VerifierError, match="there is no language cobol"):
         verify("", InputOutput([], "cobol"), pool, LIMITS)
     with pytest.raises(VerifierError, match="not plain data"):
-        verify("def f(x): pass", Calls("f", [Call([object()], 1)]), pool, LIMITS)
+        verify("def f(x): pass", Calls("f", [FunctionCall([object()], 1)]), pool, LIMITS)
     closed = Pool(2)
     closed.close()
-    for tests in (Asserts("assert f()"), Calls("f", [Call([], 1)]), InputOutput([("", "")])):
+    for tests in (Asserts("assert f()"), Calls("f", [FunctionCall([], 1)]), InputOutput([("", "")])):
         with pytest.raises(VerifierError, match="the pool is closed") as failed:
             verify("def f(): return 1", tests, closed, LIMITS)
         assert failed.value.part == "sandbox"

@@ -14,7 +14,7 @@ from hypothesis import strategies as some
 
 from ingot.envs.verifiers.code import checks as code_checks
 from ingot.envs.verifiers.code import wire
-from ingot.envs.verifiers.code.tests import Asserts, Call, Calls
+from ingot.envs.verifiers.code.tests import Asserts, Calls, FunctionCall
 from ingot.envs.verifiers.code.verify import verify
 from ingot.sandbox.pool import Pool
 from ingot.sandbox.program import Limits
@@ -264,7 +264,7 @@ ANSWERS = [
 @pytest.mark.parametrize("answer", ANSWERS)
 def test_hostile_answers_to_calls_are_wrong_and_no_failure(pool: Pool, answer: str) -> None:
     """A program that knows where its answers go writes them itself, in any form."""
-    tests = Calls("f", [Call([3], expected) for expected in (["a", "b"], {1: 2}, {3}, 9, 9.5, None)])
+    tests = Calls("f", [FunctionCall([3], expected) for expected in (["a", "b"], {1: 2}, {3}, 9, 9.5, None)])
     source = FORGE % " + b', ' + ".join([f"({answer})"] * len(tests.calls))
     verdict = verify(source, tests, pool, Limits(10.0, output=10**7), "share")
     assert verdict.reward == 0.0 and verdict.problem.startswith(("call 1: ", "no values came back (status 0)")), verdict

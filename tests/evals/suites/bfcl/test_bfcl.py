@@ -13,7 +13,7 @@ from ingot.evals.bases.suite import Measured, Subject
 from ingot.evals.engine.request import Generation, Written
 from ingot.evals.suites.bfcl import Bfcl
 from ingot.evals.suites.bfcl.check import right_calls
-from ingot.evals.suites.bfcl.decode import Called, NoCall, decode
+from ingot.evals.suites.bfcl.decode import DecodedCall, NoCall, decode
 from ingot.evals.suites.bfcl.prompt import written_prompt
 from ingot.tokens.chat import Message, ToolCall
 from ingot.workspace.errors import DataError
@@ -134,5 +134,5 @@ def test_calls_of_a_parallel_question_are_taken_in_order() -> None:
     """The first key takes the first call that fits, even if another key needs it: as on the leaderboard."""
     function = {"name": "f", "parameters": {"properties": {"a": {"type": "integer"}}, "required": []}}
     keys = [{"f": {"a": [1, 2]}}, {"f": {"a": [1]}}]
-    assert right_calls([Called("f", {"a": 2}), Called("f", {"a": 1})], keys, [function])
-    assert not right_calls([Called("f", {"a": 1}), Called("f", {"a": 2})], keys, [function])
+    assert right_calls([DecodedCall("f", {"a": 2}), DecodedCall("f", {"a": 1})], keys, [function])
+    assert not right_calls([DecodedCall("f", {"a": 1}), DecodedCall("f", {"a": 2})], keys, [function])

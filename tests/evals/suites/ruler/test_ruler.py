@@ -12,7 +12,7 @@ import pytest
 from ingot.evals.bases.suite import Subject
 from ingot.evals.engine.prompt import chat_tokens, plain_text
 from ingot.evals.engine.request import Conversation, Generation, Question, Written
-from ingot.evals.suites.ruler import Asked, Ruler
+from ingot.evals.suites.ruler import Ruler, SampleResult
 from ingot.evals.suites.ruler.score import any_contained, share_contained
 from ingot.evals.suites.ruler.vocabulary import Pairs
 from ingot.tokens.chat import ChatFormat, Message
@@ -105,7 +105,7 @@ def test_suite(subject: Subject, files: dict[str, tuple[str, ...]]) -> None:
     assert len(set(clusters.values())) == len(set(same)) and len(clusters) == 4
 
 
-def backwards(asked: Asked) -> str:
+def backwards(asked: SampleResult) -> str:
     """Every name of the answer, spelled backwards."""
     return " ".join(answer[::-1] for answer in asked.sample.answers)
 
