@@ -26,7 +26,7 @@ import torch
 from torch import Tensor
 
 from ingot.kernels.allow_list import understands
-from ingot.kernels.attention_options import AttentionOptions
+from ingot.kernels.attention.attention_options import AttentionOptions
 from ingot.model.context import Context
 from ingot.model.mixers.attend import OPTIONS, Backend, attend, choose_backend, use_backend
 from ingot.model.mixers.attend_varlen import varlen_allowed

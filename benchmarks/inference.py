@@ -44,7 +44,7 @@ from ingot.inference.engine import Engine
 from ingot.inference.quantised.layers import Float8Linear
 from ingot.inference.quantised.pack import Bits, pack_float8, quantise_for_sampling, stored_bytes
 from ingot.inference.sampling import Sampling
-from ingot.kernels.float8 import cast_rows, multiply_cast
+from ingot.kernels.quantised.float8 import cast_rows, multiply_cast
 from ingot.model.config import ModelConfig
 from ingot.model.initialise import initialise
 from ingot.model.linear import Linear

@@ -13,9 +13,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from ingot.kernels import decayed_attention, delta_rule
-from ingot.kernels.chunks import Sequences, cut_documents, cut_equal, cut_rows
 from ingot.kernels.launch import has_triton
+from ingot.kernels.linear import decayed_attention, delta_rule
+from ingot.kernels.linear.chunks import Sequences, cut_documents, cut_equal, cut_rows
 from ingot.model.mixers.lightning import slopes
 
 KINDS = ("gated_delta", "kda", "lightning", "mamba2")

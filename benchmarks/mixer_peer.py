@@ -20,7 +20,7 @@ from typing import Any
 from unittest.mock import patch
 
 from benchmarks.mixer_cases import FAILURES
-from ingot.kernels import fla_tuning
+from ingot.kernels.linear import fla_tuning
 
 MODULES = (*fla_tuning.MODULES, "common.chunk_h", "common.fused_chunk", "simple_gla.chunk")
 MOST_PROGRAMS = 16
@@ -33,7 +33,7 @@ def as_published() -> Iterator[None]:
     from fla.ops.common import chunk_o
     from triton.testing import do_bench
 
-    from ingot.kernels import delta_rule_kernel
+    from ingot.kernels.linear import delta_rule_kernel
 
     given = fla_tuning.all_configurations()
     kernels = fla_tuning.tuned_kernels(MODULES)

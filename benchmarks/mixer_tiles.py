@@ -2,7 +2,7 @@
 
     python benchmarks/mixers.py --tiles [slope_gradients,key_gradients,states,states_few,parts,outputs,value_gradients]
 
-What is best becomes the constants at the top of ingot/kernels/decayed_attention_kernel.py, states_kernel.py and
+What is best becomes the constants at the top of ingot/kernels/linear/decayed_attention_kernel.py, states_kernel.py and
 key_gradients_kernel.py.
 """
 
@@ -25,8 +25,8 @@ from benchmarks.mixer_cases import (
     wanted,
 )
 from benchmarks.mixer_peer import compile_by_threads
-from ingot.kernels.chunk_kernel import Tile
-from ingot.kernels.key_gradients_kernel import GradientTile
+from ingot.kernels.linear.chunk_kernel import Tile
+from ingot.kernels.linear.key_gradients_kernel import GradientTile
 
 SQUARE = ((64, 64), (32, 64), (64, 32), (32, 32))
 WIDE = ((64, 64), (128, 64), (64, 128), (128, 128))
@@ -58,10 +58,10 @@ NOISE = 2e-2  # an error above this is no rounding
 
 def stage_run(stage: str) -> Callable[[], object]:
     """The stage alone."""
-    from ingot.kernels import decayed_attention_kernel as kernel
-    from ingot.kernels.chunk_kernel import totals
-    from ingot.kernels.key_gradients_kernel import run_key_gradients
-    from ingot.kernels.states_kernel import run_states
+    from ingot.kernels.linear import decayed_attention_kernel as kernel
+    from ingot.kernels.linear.chunk_kernel import totals
+    from ingot.kernels.linear.key_gradients_kernel import run_key_gradients
+    from ingot.kernels.linear.states_kernel import run_states
 
     kind = "gated_delta" if stage == "slope_gradients" else "mamba2"
     case = make_case(kind, 1, ROW[stage]) if stage in ROW else make_case(kind, 8, 4096)
@@ -88,7 +88,7 @@ def stage_run(stage: str) -> Callable[[], object]:
 
 def try_tiles(stage: str) -> list[dict[str, Any]]:
     """Every tile of a kernel: the largest error of a whole pass against float64, and milliseconds of the stage."""
-    from ingot.kernels import decayed_attention_kernel, key_gradients_kernel, states_kernel
+    from ingot.kernels.linear import decayed_attention_kernel, key_gradients_kernel, states_kernel
 
     kernel = key_gradients_kernel if stage in ("key_gradients", "slope_gradients") else decayed_attention_kernel
     kernel = states_kernel if stage in ("states", "states_few", "parts") else kernel

@@ -10,7 +10,7 @@ milliseconds and memory of a forward and of a forward and backward pass of the r
 of 4k tokens, one of 32k and of 128k; then a step of decoding in a captured graph. `host` is how long the launches take the host.
 The peer is flash-linear-attention's public function; its refusal to go backwards on Hopper with Triton 3.4 to 3.7.0 (its issue
 640) is switched off, so its gradients may be wrong there. The peer tunes itself among all its configurations, which are compiled
-beforehand (mixer_peer.py); ours has one of each kernel (kernels/fla_tuning.py).
+beforehand (mixer_peer.py); ours has one of each kernel (kernels/linear/fla_tuning.py).
 
 `--quick` leaves out the definition, the peer's errors and decoding: two kinds at two lengths take about two minutes. `--tuned`
 tunes our calls too, and says what was chosen. `--alone` leaves the peer out. `--compiled` adds the definition under torch.compile
@@ -48,7 +48,7 @@ from benchmarks.mixer_cases import (
 from benchmarks.mixer_models import train_models
 from benchmarks.mixer_peer import chosen_configurations, compile_beforehand, only_compiling, tuning
 from ingot.kernels.launch import has_fla
-from ingot.kernels.recurrent_step import step_in_place
+from ingot.kernels.linear.recurrent_step import step_in_place
 
 ROWS = {4: 8, 32: 1, 128: 1}  # by thousands of tokens
 SHORT = 1024  # tokens of a row are enough to know what is compiled

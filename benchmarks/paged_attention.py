@@ -23,11 +23,11 @@ import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
-from ingot.kernels import attend_latent as latent_module
-from ingot.kernels import attend_paged as paged_module
-from ingot.kernels.attend_latent import attend_latent
-from ingot.kernels.attend_paged import PageTile, attend_paged
-from ingot.kernels.attention_options import AttentionOptions
+from ingot.kernels.attention import attend_latent as latent_module
+from ingot.kernels.attention import attend_paged as paged_module
+from ingot.kernels.attention.attend_latent import attend_latent
+from ingot.kernels.attention.attend_paged import PageTile, attend_paged
+from ingot.kernels.attention.attention_options import AttentionOptions
 
 BANDWIDTH = 4.3e12  # bytes per second
 PAGE = 16

@@ -23,9 +23,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ingot.kernels import index_divergence, select_keys, sparse_attention, sparse_tile
 from ingot.kernels.launch import has_triton
-from ingot.kernels.sparse_tile import SparseTile
+from ingot.kernels.sparse import index_divergence, select_keys, sparse_attention, sparse_tile
+from ingot.kernels.sparse.sparse_tile import SparseTile
 from ingot.model.context import Context
 from ingot.model.mixers.cache import CacheShape
 from ingot.model.mixers.indexer import Index
@@ -297,9 +297,9 @@ TILES: dict[str, tuple[tuple[int, ...], ...]] = {
 
 def tune(device: str, heads: int, length: int, parts: Iterable[str]) -> None:
     """Times kernels with a few tiles on one row."""
-    from ingot.kernels import select_keys_kernel, sparse_gradients_kernel
-    from ingot.kernels.select_keys_kernel import ScoreTile
-    from ingot.kernels.sparse_gradients_kernel import ProductTile
+    from ingot.kernels.sparse import select_keys_kernel, sparse_gradients_kernel
+    from ingot.kernels.sparse.select_keys_kernel import ScoreTile
+    from ingot.kernels.sparse.sparse_gradients_kernel import ProductTile
 
     sparse = make_layer(device, heads, sparse=True)
     cases = training_cases(sparse, sparse, Inputs(sparse, length, device))

@@ -228,9 +228,9 @@ def word(command: Any) -> str:
 def test_every_operation_is_in_the_room_of_kernels() -> None:
     """Whatever has a definition, an allow-list or a kernel of its name."""
     page = (ROOT / "docs" / "rooms" / "kernels.md").read_text(encoding="utf-8")
-    files = [path for path in (ROOT / "ingot" / "kernels").glob("*.py") if not path.stem.endswith("_kernel")]
+    files = [path for path in (ROOT / "ingot" / "kernels").rglob("*.py") if not path.stem.endswith("_kernel")]
     operations = [
-        path.name
+        str(path.relative_to(ROOT / "ingot" / "kernels"))
         for path in files
         if path.with_name(f"{path.stem}_kernel.py").exists()
         or re.search(r"^def (\w+_definition|kernel_allowed)\(", path.read_text(encoding="utf-8"), re.MULTILINE)

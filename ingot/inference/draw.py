@@ -3,7 +3,7 @@
 A row is drawn in this order (vLLM's and, where they have the same options, transformers'):
 
     logit bias, allowed tokens, constraint, repetition penalty, frequency and presence penalties,
-    min_new_tokens (all modify.py), temperature, top-k, top-p, min-p, draw (kernels/draw.py)
+    min_new_tokens (all modify.py), temperature, top-k, top-p, min-p, draw (kernels/head/draw.py)
 
 The log-probability that is reported is that of the policy as the trainer has it, log softmax(logits / temperature) with
 nothing else changed, so that the policy ratio is 1; temperature 1 for greedy rows and with `raw_logprobs`. Rows with a
@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from ingot.inference.controls import Controls
-from ingot.kernels.draw import draw_rows, scaled
+from ingot.kernels.head.draw import draw_rows, scaled
 from ingot.workspace.errors import IngotError
 
 

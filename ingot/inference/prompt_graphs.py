@@ -20,7 +20,7 @@ from torch import Tensor
 from ingot.inference.memory import Memory
 from ingot.inference.modify import to_device
 from ingot.inference.prefill import PromptChunk, cut_rows, row_arrays, rows_split
-from ingot.kernels.attend_paged import DTYPES
+from ingot.kernels.attention.attend_paged import DTYPES
 from ingot.kernels.launch import has_triton
 from ingot.model.mixers.cache import PADDING_PAGE
 from ingot.model.transformer import Transformer

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Protocol
 
-from ingot.kernels.uniform import stream
+from ingot.kernels.head.uniform import stream
 from ingot.workspace.errors import IngotError
 
 if TYPE_CHECKING:

@@ -18,9 +18,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear
 
-from ingot.kernels.nf4 import BLOCK, Nf4, pack_nf4, unpack_nf4
-from ingot.kernels.pack_weights import group_for, pack_4
-from ingot.kernels.packed_linear import Packed, unpack
+from ingot.kernels.quantised.nf4 import BLOCK, Nf4, pack_nf4, unpack_nf4
+from ingot.kernels.quantised.pack_weights import group_for, pack_4
+from ingot.kernels.quantised.packed_linear import Packed, unpack
 from ingot.workspace.errors import RecipeError
 
 LARGEST_GROUP = 64  # of int4: as many weights to a scale as nf4 has
@@ -94,7 +94,7 @@ class Bf16Matrix(FrozenMatrix):
 
 
 class Int4Matrix(FrozenMatrix):
-    """4 bits, evenly spaced, with a scale and a minimum for a group of inputs (kernels/pack_weights.py)."""
+    """4 bits, evenly spaced, with a scale and a minimum for a group of inputs (kernels/quantised/pack_weights.py)."""
 
     integers: Tensor
     scales: Tensor
@@ -117,7 +117,7 @@ class Int4Matrix(FrozenMatrix):
 
 
 class Nf4Matrix(FrozenMatrix):
-    """4 bits at the quantiles of a normal distribution, with doubly quantised scales (kernels/nf4.py)."""
+    """4 bits at the quantiles of a normal distribution, with doubly quantised scales (kernels/quantised/nf4.py)."""
 
     codes: Tensor
     scales: Tensor

@@ -2,7 +2,7 @@
 
 Two switches that published models use: the gain is w, 1 + w (zero-centred: Gemma, Qwen3-Next) or missing (Llama 4's
 queries and keys); the result is rounded to the activations' dtype before the gain (Llama) or after it (OLMo, Gemma). The
-arithmetic is in kernels/rms_norm.py.
+arithmetic is in kernels/layer/rms_norm.py.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from ingot.kernels import rms_norm
 from ingot.kernels.allow_list import understands
+from ingot.kernels.layer import rms_norm
 from ingot.workspace.config import Config
 
 

@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 
 import torch
 
-from ingot.kernels.float8 import Scaling
+from ingot.kernels.quantised.float8 import Scaling
 from ingot.model.block import Block
 from ingot.model.config import BlockConfig, ModelConfig
 from ingot.model.count import mixing_flops

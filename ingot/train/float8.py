@@ -8,7 +8,7 @@ Scales are those of the tensor itself (Micikevicius et al., arXiv 2209.05433), c
 nothing to go stale. One scale per tensor is faster; one per row survives outliers. Only products of matrices with at least
 `SMALLEST` rows and columns gain from it: below that, converting costs more than it saves. The head, the embedding and routers
 do not change. Of a layer that tensor parallelism divides, a rank's part counts, and has scales of its own. The casts and products
-are in kernels/float8.py.
+are in kernels/quantised/float8.py.
 
 The kernel's matrices are whole tiles, also where ∂W sums over the tokens: rows of zeros fill the last one, which change no scale
 and no sum.
@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from ingot.kernels.float8 import Scaling, cast_both, multiply_cast, product, scale_of
+from ingot.kernels.quantised.float8 import Scaling, cast_both, multiply_cast, product, scale_of
 from ingot.model.linear import Linear
 from ingot.model.order import local
 from ingot.model.transformer import Transformer

@@ -17,7 +17,7 @@ from torch import Tensor
 from ingot.inference.controls import Controls
 from ingot.inference.draw import draw, draw_positions, unpack_kept
 from ingot.inference.sampling import Sampling
-from ingot.kernels.uniform import stream, uniform
+from ingot.kernels.head.uniform import stream, uniform
 from ingot.workspace.errors import IngotError
 
 from .draws import draw_once, transformers_distribution
@@ -206,7 +206,7 @@ def test_the_smallest_and_the_largest_uniform_number_stay_inside(monkeypatch: py
     logits[:, :50] = logits[:, -50:] = -math.inf
     for number in (0.0, 1 - 2.0**-52):
         numbers = torch.full((5,), number, dtype=torch.float64)
-        monkeypatch.setattr("ingot.kernels.draw.uniform", lambda streams, steps, numbers=numbers: numbers)
+        monkeypatch.setattr("ingot.kernels.head.draw.uniform", lambda streams, steps, numbers=numbers: numbers)
         drawn = draw_once(logits, [Sampling()] * 4 + [Sampling(top_p=0.99)], [0] * 5)
         assert torch.isfinite(drawn.logprobs_B).all()
         assert 50 <= int(drawn.ids_B.min()) <= int(drawn.ids_B.max()) < 100_000 - 50

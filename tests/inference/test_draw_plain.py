@@ -11,7 +11,7 @@ import torch
 from ingot.inference.controls import Controls
 from ingot.inference.draw import draw
 from ingot.inference.sampling import Sampling
-from ingot.kernels.uniform import uniform
+from ingot.kernels.head.uniform import uniform
 
 CPU = torch.device("cpu")
 

@@ -15,7 +15,7 @@ import torch
 from ingot.inference.engine import Engine
 from ingot.inference.request import Request
 from ingot.inference.sampling import Sampling
-from ingot.kernels.chunks import CHUNK
+from ingot.kernels.linear.chunks import CHUNK
 from ingot.model.config import ModelConfig
 from ingot.model.initialise import initialise
 from ingot.model.mixers.cache import CacheShape

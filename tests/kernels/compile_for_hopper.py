@@ -28,28 +28,21 @@ from triton.runtime.jit import JITFunction
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))  # to be run as a file
 
-from ingot.kernels import (
-    attend_latent,
-    attend_paged,
-    chosen_linear_kernel,
-    cross_entropy_kernel,
-    decayed_attention_kernel,
+from ingot.kernels.attention import attend_latent, attend_paged
+from ingot.kernels.attention.attention_options import AttentionOptions
+from ingot.kernels.experts import chosen_linear_kernel, sum_rows_kernel
+from ingot.kernels.head import cross_entropy_kernel
+from ingot.kernels.layer import rms_norm_kernel, rotate_kernel, swiglu_kernel
+from ingot.kernels.linear import decayed_attention_kernel, key_gradients_kernel, recurrent_step_kernel, states_kernel
+from ingot.kernels.linear.chunks import cut_equal
+from ingot.kernels.quantised import float8_kernel
+from ingot.kernels.quantised.float8 import TINY
+from ingot.kernels.sparse import (
     dense_divergence_kernel,
-    float8_kernel,
     index_divergence_kernel,
-    key_gradients_kernel,
-    recurrent_step_kernel,
-    rms_norm_kernel,
-    rotate_kernel,
     select_keys_kernel,
     sparse_attention_kernel,
-    states_kernel,
-    sum_rows_kernel,
-    swiglu_kernel,
 )
-from ingot.kernels.attention_options import AttentionOptions
-from ingot.kernels.chunks import cut_equal
-from ingot.kernels.float8 import TINY
 from tests.kernels.recurrence_cases import by_operator, make_recurrence
 
 PROGRAMS = Path(triton.__file__).parent / "backends" / "nvidia" / "bin"

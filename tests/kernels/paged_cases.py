@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ingot.kernels.attend_plain import attend_plain
-from ingot.kernels.attention_options import AttentionOptions
+from ingot.kernels.attention.attend_plain import attend_plain
+from ingot.kernels.attention.attention_options import AttentionOptions
 
 
 @dataclass(frozen=True)

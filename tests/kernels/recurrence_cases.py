@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from ingot.kernels import decayed_attention, delta_rule
-from ingot.kernels.chunks import Sequences, cut_documents, cut_rows
+from ingot.kernels.linear import decayed_attention, delta_rule
+from ingot.kernels.linear.chunks import Sequences, cut_documents, cut_rows
 
 KINDS = ("head", "channel", "decayed")  # the delta rule with a decay per head and per channel, linear attention
 # one token, several in a chunk, borders at the ends of chunks, one over four chunks, and none at all

@@ -13,18 +13,11 @@ import pytest
 import torch
 from pydantic import Field
 
-from ingot.kernels import (
-    attend_latent,
-    attend_paged,
-    attend_plain,
-    qk_norm_rope,
-    rms_norm,
-    sparse_attention,
-    swiglu,
-    write_kv,
-)
 from ingot.kernels.allow_list import understands, unknown_fields
-from ingot.kernels.attention_options import AttentionOptions
+from ingot.kernels.attention import attend_latent, attend_paged, attend_plain, write_kv
+from ingot.kernels.attention.attention_options import AttentionOptions
+from ingot.kernels.layer import qk_norm_rope, rms_norm, swiglu
+from ingot.kernels.sparse import sparse_attention
 from ingot.model.context import Context
 from ingot.model.feed_forward import dense
 from ingot.model.feed_forward.dense import FeedForwardConfig

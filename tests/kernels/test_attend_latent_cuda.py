@@ -9,9 +9,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from ingot.kernels.attend_latent import kernel_exists, launch
-from ingot.kernels.attend_plain import attend_plain
-from ingot.kernels.attention_options import AttentionOptions
+from ingot.kernels.attention.attend_latent import kernel_exists, launch
+from ingot.kernels.attention.attend_plain import attend_plain
+from ingot.kernels.attention.attention_options import AttentionOptions
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 

@@ -11,10 +11,10 @@ from importlib.util import find_spec
 import pytest
 import torch
 
-from ingot.kernels import attend_latent
-from ingot.kernels.attend_latent import attend_latent_definition, mix_entries
-from ingot.kernels.attend_paged import attend_paged_definition, choose_splits, launch, shared_pages
-from ingot.kernels.attention_options import AttentionOptions
+from ingot.kernels.attention import attend_latent
+from ingot.kernels.attention.attend_latent import attend_latent_definition, mix_entries
+from ingot.kernels.attention.attend_paged import attend_paged_definition, choose_splits, launch, shared_pages
+from ingot.kernels.attention.attention_options import AttentionOptions
 from tests.kernels.paged_cases import CASES, Case, check, make
 
 interpreted = pytest.mark.skipif(

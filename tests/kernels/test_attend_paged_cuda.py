@@ -11,9 +11,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from ingot.kernels.attend_paged import kernel_allowed, launch
-from ingot.kernels.attend_plain import attend_plain
-from ingot.kernels.attention_options import AttentionOptions
+from ingot.kernels.attention.attend_paged import kernel_allowed, launch
+from ingot.kernels.attention.attend_plain import attend_plain
+from ingot.kernels.attention.attention_options import AttentionOptions
 from tests.kernels.paged_cases import CASES, Case, check, make
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")

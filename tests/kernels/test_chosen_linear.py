@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from ingot.kernels.chosen_linear import chosen_linear_definition, chosen_sum_definition, kernel_allowed
+from ingot.kernels.experts.chosen_linear import chosen_linear_definition, chosen_sum_definition, kernel_allowed
 from ingot.model.feed_forward import experts as module
 from ingot.model.feed_forward.dense import FeedForwardConfig
 from ingot.model.feed_forward.experts import Experts
@@ -22,7 +22,7 @@ triton = pytest.importorskip("triton", reason="Triton is not installed")
 if not torch.cuda.is_available() and os.environ.get("TRITON_INTERPRET") != "1":
     pytest.skip("needs a CUDA device, or TRITON_INTERPRET=1", allow_module_level=True)
 
-from ingot.kernels.chosen_linear_kernel import launch_linear, launch_sum  # noqa: E402
+from ingot.kernels.experts.chosen_linear_kernel import launch_linear, launch_sum  # noqa: E402
 from tests.slow import first_fast  # noqa: E402
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"

@@ -15,9 +15,9 @@ pytest.importorskip("triton", reason="Triton is not installed")
 if not torch.cuda.is_available() and os.environ.get("TRITON_INTERPRET") != "1":
     pytest.skip("needs a GPU, or TRITON_INTERPRET=1", allow_module_level=True)
 
-from ingot.kernels import cross_entropy as operation
-from ingot.kernels import cross_entropy_kernel
-from ingot.kernels.cross_entropy_kernel import differentiate, multiply_unless_one, spread, summarise
+from ingot.kernels.head import cross_entropy as operation
+from ingot.kernels.head import cross_entropy_kernel
+from ingot.kernels.head.cross_entropy_kernel import differentiate, multiply_unless_one, spread, summarise
 from ingot.train.losses import fused_head
 from ingot.train.losses.fused_head import linear_cross_entropy
 from tests.slow import first_fast

@@ -19,10 +19,10 @@ triton = pytest.importorskip("triton", reason="Triton is not installed")
 if not torch.cuda.is_available() and os.environ.get("TRITON_INTERPRET") != "1":
     pytest.skip("needs a CUDA device, or TRITON_INTERPRET=1", allow_module_level=True)
 
-from ingot.kernels import decayed_attention_kernel as kernel  # noqa: E402
-from ingot.kernels import states_kernel  # noqa: E402
-from ingot.kernels.chunk_kernel import totals  # noqa: E402
-from ingot.kernels.chunks import Sequences, cut_documents, cut_equal  # noqa: E402
+from ingot.kernels.linear import decayed_attention_kernel as kernel  # noqa: E402
+from ingot.kernels.linear import states_kernel  # noqa: E402
+from ingot.kernels.linear.chunk_kernel import totals  # noqa: E402
+from ingot.kernels.linear.chunks import Sequences, cut_documents, cut_equal  # noqa: E402
 from tests.slow import first_fast  # noqa: E402
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"

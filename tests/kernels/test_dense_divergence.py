@@ -16,8 +16,9 @@ triton = pytest.importorskip("triton", reason="Triton is not installed")
 if not torch.cuda.is_available() and os.environ.get("TRITON_INTERPRET") != "1":
     pytest.skip("needs a GPU, or TRITON_INTERPRET=1", allow_module_level=True)
 
-from ingot.kernels import blocks, dense_divergence  # noqa: E402
-from ingot.kernels import dense_divergence_kernel as kernel  # noqa: E402
+from ingot.kernels.attention import blocks  # noqa: E402
+from ingot.kernels.sparse import dense_divergence  # noqa: E402
+from ingot.kernels.sparse import dense_divergence_kernel as kernel  # noqa: E402
 
 ON_GPU = torch.cuda.is_available()
 DEVICE = "cuda" if ON_GPU else "cpu"

@@ -20,8 +20,8 @@ from torch import Tensor
 from ingot.inference.controls import Controls
 from ingot.inference.draw import draw, draw_positions, unpack_kept
 from ingot.inference.sampling import Sampling
-from ingot.kernels.draw import draw_rows_definition
-from ingot.kernels.uniform import uniform
+from ingot.kernels.head.draw import draw_rows_definition
+from ingot.kernels.head.uniform import uniform
 from tests.slow import first_fast
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1" and find_spec("triton") is not None
@@ -52,7 +52,7 @@ PLAIN: list[dict[str, Any]] = [{}, {"temperature": 0.0}, {"temperature": 0.6}, {
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     """In the interpreter, several blocks in a small vocabulary; on a device the kernel as it is used."""
-    from ingot.kernels import draw_kernel
+    from ingot.kernels.head import draw_kernel
 
     if INTERPRETED:
         monkeypatch.setattr(draw_kernel, "BLOCK", 64)
@@ -65,7 +65,7 @@ def normal(*shape: int, seed: int = 0) -> Tensor:
 
 def compare(logits: Tensor, modified: Tensor | None, samplings: list[Sampling], steps: Tensor) -> None:
     """The kernel and the reference on the same rows."""
-    from ingot.kernels import draw_kernel
+    from ingot.kernels.head import draw_kernel
 
     size = logits.shape[-1]
     ours = Controls(samplings, DEVICE, size)
@@ -144,7 +144,7 @@ def test_difficult_values() -> None:
 
 @pytest.mark.parametrize("wrong", [math.nan, math.inf, None])
 def test_rows_without_a_distribution_report_it(wrong: float | None) -> None:
-    from ingot.kernels import draw_kernel
+    from ingot.kernels.head import draw_kernel
 
     kinds: list[dict[str, Any]] = [{}, {"temperature": 0.0}, {"top_k": 3}, {"top_p": 0.9}]
     logits = normal(8, 150)
@@ -198,7 +198,7 @@ def test_a_whole_draw_without_waiting() -> None:
 
 def test_a_row_is_drawn_the_same_in_any_batch() -> None:
     """Bit for bit, whichever variant of the kernel the neighbours ask for."""
-    from ingot.kernels import draw_kernel
+    from ingot.kernels.head import draw_kernel
 
     size = 300 if INTERPRETED else 49_152
     logits = (normal(4, size) * 2).to(DEVICE)

@@ -11,7 +11,7 @@ import sys
 import pytest
 
 SCRIPT = """
-from ingot.kernels.fla_tuning import (
+from ingot.kernels.linear.fla_tuning import (
     CROWDED, FOUND, MODULES, WIDE_KEYS, all_configurations, fix_configurations, tuned_kernels
 )
 given = all_configurations()

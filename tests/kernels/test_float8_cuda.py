@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from ingot.kernels.float8 import Scaling, cast_both, product, scale_of
+from ingot.kernels.quantised.float8 import Scaling, cast_both, product, scale_of
 from ingot.train.float8 import BACKWARD, FORWARD, multiply_by_row, multiply_by_tensor
 
 pytestmark = pytest.mark.skipif(

@@ -13,8 +13,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from ingot.kernels.float8 import TINY, cast_rows, cast_rows_allowed, multiply_cast, to_float8
 from ingot.kernels.launch import has_triton
+from ingot.kernels.quantised.float8 import TINY, cast_rows, cast_rows_allowed, multiply_cast, to_float8
 from tests.slow import first_fast
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
@@ -60,7 +60,7 @@ def rows(count: int, width: int, dtype: torch.dtype, size: float = 1.0) -> Tenso
 
 
 def launch(x: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    from ingot.kernels.float8_kernel import launch_cast_rows
+    from ingot.kernels.quantised.float8_kernel import launch_cast_rows
 
     values, scales = launch_cast_rows(x.to(DEVICE), dtype, TINY)
     assert values.dtype == dtype and values.is_contiguous() and scales.dtype == torch.float32

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from ingot.kernels.grouped_linear import grouped_linear, grouped_product, grouped_product_weights, has_kernel
+from ingot.kernels.experts.grouped_linear import grouped_linear, grouped_product, grouped_product_weights, has_kernel
 
 SIZES = (3, 0, 5, 1)  # rows of each group; one has none
 

@@ -16,9 +16,9 @@ triton = pytest.importorskip("triton", reason="Triton is not installed")
 if not torch.cuda.is_available() and os.environ.get("TRITON_INTERPRET") != "1":
     pytest.skip("needs a GPU, or TRITON_INTERPRET=1", allow_module_level=True)
 
-from ingot.kernels import index_divergence_kernel as kernel  # noqa: E402
-from ingot.kernels.index_divergence import chosen_divergence_definition, mean_probabilities_definition  # noqa: E402
-from ingot.kernels.sparse_attention_kernel import sparse_attention_forward  # noqa: E402
+from ingot.kernels.sparse import index_divergence_kernel as kernel  # noqa: E402
+from ingot.kernels.sparse.index_divergence import chosen_divergence_definition, mean_probabilities_definition  # noqa: E402
+from ingot.kernels.sparse.sparse_attention_kernel import sparse_attention_forward  # noqa: E402
 
 ON_GPU = torch.cuda.is_available()
 DEVICE = "cuda" if ON_GPU else "cpu"

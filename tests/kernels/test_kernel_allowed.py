@@ -9,19 +9,12 @@ import torch
 from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from ingot.kernels import (
-    cross_entropy,
-    decayed_attention,
-    delta_rule,
-    dense_divergence,
-    draw,
-    float8,
-    index_divergence,
-    packed_linear,
-    rotate,
-    select_keys,
-    symmetric_product,
-)
+from ingot.kernels import symmetric_product
+from ingot.kernels.head import cross_entropy, draw
+from ingot.kernels.layer import rotate
+from ingot.kernels.linear import decayed_attention, delta_rule
+from ingot.kernels.quantised import float8, packed_linear
+from ingot.kernels.sparse import dense_divergence, index_divergence, select_keys
 
 Case = tuple[torch.dtype, tuple[int, ...], Callable[[Tensor], bool]]
 CASES: dict[str, Case] = {

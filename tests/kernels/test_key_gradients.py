@@ -11,13 +11,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from ingot.kernels.chunks import CHUNK, cut_documents
+from ingot.kernels.linear.chunks import CHUNK, cut_documents
 
 triton = pytest.importorskip("triton", reason="Triton is not installed")
 if not torch.cuda.is_available() and os.environ.get("TRITON_INTERPRET") != "1":
     pytest.skip("needs a CUDA device, or TRITON_INTERPRET=1", allow_module_level=True)
 
-from ingot.kernels import key_gradients_kernel as kernel  # noqa: E402
+from ingot.kernels.linear import key_gradients_kernel as kernel  # noqa: E402
 from tests.slow import first_fast  # noqa: E402
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"

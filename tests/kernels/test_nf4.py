@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from ingot.kernels.nf4 import LEVELS, pack_nf4, unpack_nf4
+from ingot.kernels.quantised.nf4 import LEVELS, pack_nf4, unpack_nf4
 
 bitsandbytes = pytest.importorskip("bitsandbytes.functional")
 

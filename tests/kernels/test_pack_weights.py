@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import torch
 
-from ingot.kernels.pack_weights import group_for, pack_4, pack_8, pack_symmetric
-from ingot.kernels.packed_linear import Packed, unpack
+from ingot.kernels.quantised.pack_weights import group_for, pack_4, pack_8, pack_symmetric
+from ingot.kernels.quantised.packed_linear import Packed, unpack
 from ingot.model.quantise import quantise, rounded
 from tests.inference.quantised.cases import normal
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from ingot.kernels.packed_linear import packed_linear, packed_linear_definition
+from ingot.kernels.quantised.packed_linear import packed_linear, packed_linear_definition
 from tests.inference.quantised.cases import check_product, normal, packed_case
 
 

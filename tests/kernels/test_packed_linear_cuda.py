@@ -13,7 +13,7 @@ from importlib.util import find_spec
 import pytest
 import torch
 
-from ingot.kernels.packed_linear import Packed, packed_linear, packed_linear_definition
+from ingot.kernels.quantised.packed_linear import Packed, packed_linear, packed_linear_definition
 from tests.inference.quantised.cases import check_product, packed_case
 from tests.slow import first_fast
 
@@ -35,7 +35,7 @@ def there(packed: Packed) -> Packed:
 @pytest.mark.parametrize("dtype", first_fast([torch.float32, torch.bfloat16, torch.float16], keep=2), ids=str)
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_exact_but_for_the_sums(bits: int, dtype: torch.dtype, shape: tuple[int, int, int]) -> None:
-    from ingot.kernels.packed_linear_kernel import launch
+    from ingot.kernels.quantised.packed_linear_kernel import launch
 
     if INTERPRETED and dtype == torch.bfloat16:
         pytest.skip("the interpreter multiplies no matrices of bfloat16")
@@ -47,7 +47,7 @@ def test_exact_but_for_the_sums(bits: int, dtype: torch.dtype, shape: tuple[int,
 @pytest.mark.parametrize("bits", [8, 4])
 def test_the_same_bits_again(bits: int) -> None:
     """Also where the inputs are divided over programs."""
-    from ingot.kernels.packed_linear_kernel import launch
+    from ingot.kernels.quantised.packed_linear_kernel import launch
 
     x, packed = packed_case(bits, 2, 512, 32)
     arguments = (x.to(DEVICE), *there(packed))

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import rms_norm
 
-from ingot.kernels import qk_norm_rope as operation
-from ingot.kernels.rotate import rotate_definition
+from ingot.kernels.layer import qk_norm_rope as operation
+from ingot.kernels.layer.rotate import rotate_definition
 from ingot.model.block import Block
 from ingot.model.config import BlockConfig
 from ingot.model.context import Context
@@ -25,7 +25,7 @@ triton = pytest.importorskip("triton", reason="Triton is not installed")
 if not torch.cuda.is_available() and os.environ.get("TRITON_INTERPRET") != "1":
     pytest.skip("needs a CUDA device, or TRITON_INTERPRET=1", allow_module_level=True)
 
-from ingot.kernels import qk_norm_rope_kernel  # noqa: E402
+from ingot.kernels.layer import qk_norm_rope_kernel  # noqa: E402
 from tests.slow import first_fast  # noqa: E402
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"

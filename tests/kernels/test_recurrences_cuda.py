@@ -12,8 +12,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from ingot.kernels.chunks import cut_documents
 from ingot.kernels.launch import has_fla
+from ingot.kernels.linear.chunks import cut_documents
 from ingot.model.context import Context
 from ingot.model.mixers.cache import CacheShape
 from ingot.model.mixers.gated_delta import GatedDeltaConfig
@@ -38,12 +38,12 @@ MIXERS: dict[str, Any] = {
 
 def operator(kind: str) -> Any:
     if kind == "decayed":
-        from ingot.kernels.decayed_attention_kernel import forward
+        from ingot.kernels.linear.decayed_attention_kernel import forward
 
         return forward
     if not has_fla():
         pytest.skip("flash-linear-attention is not installed")
-    from ingot.kernels.delta_rule_kernel import channel_forward, head_forward
+    from ingot.kernels.linear.delta_rule_kernel import channel_forward, head_forward
 
     return head_forward if kind == "head" else channel_forward
 

@@ -11,14 +11,14 @@ import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from ingot.kernels.recurrent_step import WIDEST, step_kernel_allowed
+from ingot.kernels.linear.recurrent_step import WIDEST, step_kernel_allowed
 from tests.kernels.recurrence_cases import KINDS, make_recurrence
 
 triton = pytest.importorskip("triton", reason="Triton is not installed")
 if not torch.cuda.is_available() and os.environ.get("TRITON_INTERPRET") != "1":
     pytest.skip("needs a CUDA device, or TRITON_INTERPRET=1", allow_module_level=True)
 
-from ingot.kernels.recurrent_step_kernel import launch  # noqa: E402
+from ingot.kernels.linear.recurrent_step_kernel import launch  # noqa: E402
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 

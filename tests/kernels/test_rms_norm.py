@@ -13,14 +13,14 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn.functional import rms_norm
 
-from ingot.kernels import rms_norm as operation
+from ingot.kernels.layer import rms_norm as operation
 from ingot.model.norm import NormConfig, RmsNorm
 
 triton = pytest.importorskip("triton", reason="Triton is not installed")
 if not torch.cuda.is_available() and os.environ.get("TRITON_INTERPRET") != "1":
     pytest.skip("needs a CUDA device, or TRITON_INTERPRET=1", allow_module_level=True)
 
-from ingot.kernels.rms_norm_kernel import launch  # noqa: E402
+from ingot.kernels.layer.rms_norm_kernel import launch  # noqa: E402
 from tests.slow import first_fast  # noqa: E402
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"

@@ -11,13 +11,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from ingot.kernels.rotate import kernel_allowed, rotate, rotate_definition
+from ingot.kernels.layer.rotate import kernel_allowed, rotate, rotate_definition
 
 triton = pytest.importorskip("triton", reason="Triton is not installed")
 if not torch.cuda.is_available() and os.environ.get("TRITON_INTERPRET") != "1":
     pytest.skip("needs a CUDA device, or TRITON_INTERPRET=1", allow_module_level=True)
 
-from ingot.kernels.rotate_kernel import launch  # noqa: E402
+from ingot.kernels.layer.rotate_kernel import launch  # noqa: E402
 
 ON_GPU = torch.cuda.is_available()
 DEVICE = "cuda" if ON_GPU else "cpu"

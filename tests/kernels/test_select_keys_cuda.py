@@ -15,8 +15,8 @@ triton = pytest.importorskip("triton", reason="Triton is not installed")
 if not torch.cuda.is_available() and os.environ.get("TRITON_INTERPRET") != "1":
     pytest.skip("needs a GPU, or TRITON_INTERPRET=1", allow_module_level=True)
 
-from ingot.kernels import select_keys_kernel  # noqa: E402
-from ingot.kernels.select_keys import select_keys_definition  # noqa: E402
+from ingot.kernels.sparse import select_keys_kernel  # noqa: E402
+from ingot.kernels.sparse.select_keys import select_keys_definition  # noqa: E402
 from tests.slow import first_fast  # noqa: E402
 
 ON_GPU = torch.cuda.is_available()

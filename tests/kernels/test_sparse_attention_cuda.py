@@ -16,9 +16,9 @@ triton = pytest.importorskip("triton", reason="Triton is not installed")
 if not torch.cuda.is_available() and os.environ.get("TRITON_INTERPRET") != "1":
     pytest.skip("needs a GPU, or TRITON_INTERPRET=1", allow_module_level=True)
 
-from ingot.kernels import sparse_attention_kernel, sparse_gradients_kernel  # noqa: E402
-from ingot.kernels.attention_options import AttentionOptions  # noqa: E402
-from ingot.kernels.sparse_attention import sparse_attention_definition  # noqa: E402
+from ingot.kernels.attention.attention_options import AttentionOptions  # noqa: E402
+from ingot.kernels.sparse import sparse_attention_kernel, sparse_gradients_kernel  # noqa: E402
+from ingot.kernels.sparse.sparse_attention import sparse_attention_definition  # noqa: E402
 
 ON_GPU = torch.cuda.is_available()
 DEVICE = "cuda" if ON_GPU else "cpu"

@@ -11,13 +11,13 @@ import pytest
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from ingot.kernels.sum_rows import kernel_allowed, sum_rows_definition
+from ingot.kernels.experts.sum_rows import kernel_allowed, sum_rows_definition
 
 triton = pytest.importorskip("triton", reason="Triton is not installed")
 if not torch.cuda.is_available() and os.environ.get("TRITON_INTERPRET") != "1":
     pytest.skip("needs a CUDA device, or TRITON_INTERPRET=1", allow_module_level=True)
 
-from ingot.kernels.sum_rows_kernel import launch  # noqa: E402
+from ingot.kernels.experts.sum_rows_kernel import launch  # noqa: E402
 
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 

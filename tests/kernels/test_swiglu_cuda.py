@@ -9,7 +9,7 @@ import torch
 from torch.nn.functional import silu
 
 from ingot.kernels.launch import has_triton
-from ingot.kernels.swiglu import swiglu
+from ingot.kernels.layer.swiglu import swiglu
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 pytestmark = pytest.mark.skipif(
@@ -23,7 +23,7 @@ DEVICE = "cuda" if torch.cuda.is_available() and not INTERPRETED else "cpu"
 @pytest.mark.parametrize("dtype", [torch.float16] if INTERPRETED else [torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("compiled", [False] if INTERPRETED else [False, True])
 def test_values_and_gradients(shape: tuple[int, ...], dtype: torch.dtype, compiled: bool) -> None:
-    from ingot.kernels.swiglu_kernel import swiglu_forward
+    from ingot.kernels.layer.swiglu_kernel import swiglu_forward
 
     generator = torch.Generator().manual_seed(0)
     projected = torch.randn(*shape, generator=generator).mul(3).to(dtype)

@@ -6,7 +6,7 @@ import pytest
 import torch
 from scipy.stats import chisquare
 
-from ingot.kernels.uniform import GOLDEN, stream, uniform
+from ingot.kernels.head.uniform import GOLDEN, stream, uniform
 
 MASK = (1 << 64) - 1
 

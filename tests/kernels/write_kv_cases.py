@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from ingot.kernels.write_kv import launch, write_kv_definition
+from ingot.kernels.attention.write_kv import launch, write_kv_definition
 from ingot.model.context import Context
 from ingot.model.mixers.attention import Attention, AttentionConfig
 from ingot.model.mixers.cache import CacheShape

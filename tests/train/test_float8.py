@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import linear
 
-from ingot.kernels.float8 import Scaling, multiply_cast, product, to_float8
+from ingot.kernels.quantised.float8 import Scaling, multiply_cast, product, to_float8
 from ingot.model.config import ModelConfig
 from ingot.model.linear import Linear
 from ingot.model.transformer import Transformer
@@ -157,7 +157,7 @@ def test_tokens_that_fill_no_tiles_are_multiplied_in_float8_too(
         return multiply_cast(left, left_scale, right, *rest, **options)
 
     monkeypatch.setattr(float8, "multiply_cast", noted)
-    monkeypatch.setattr("ingot.kernels.float8.multiply_cast", noted)
+    monkeypatch.setattr("ingot.kernels.quantised.float8.multiply_cast", noted)
     x, weight, bias, gradient = normal(rows, 32, seed=1), normal(16, 32, seed=2), normal(16), normal(rows, 16, seed=3)
     leaves = x.clone().requires_grad_(), weight.clone().requires_grad_()
     out = MULTIPLY[scaling](*leaves, bias)

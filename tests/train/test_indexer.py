@@ -11,8 +11,8 @@ import torch
 from pydantic import ValidationError
 from torch import Tensor
 
-from ingot.kernels.attend_latent import probabilities
-from ingot.kernels.dense_divergence import visible
+from ingot.kernels.attention.attend_latent import probabilities
+from ingot.kernels.sparse.dense_divergence import visible
 from ingot.model.config import ModelConfig
 from ingot.model.context import Context
 from ingot.model.initialise import initialise

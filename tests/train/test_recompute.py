@@ -73,7 +73,7 @@ def test_gradients_are_the_same_bits(kind: str, keep: str) -> None:
 def test_every_kernel_that_multiplies_is_kept() -> None:
     """A new operator of kernels/ is a product, whose result is kept, or it is named here: as cheap, or as queries × keys."""
     not_kept = {"cast_both", "qk_norm_rope", "swiglu"} | {"mean_of_heads"}
-    sources = [path.read_text(encoding="utf-8") for path in Path(ingot.kernels.__path__[0]).glob("*.py")]
+    sources = [path.read_text(encoding="utf-8") for path in Path(ingot.kernels.__path__[0]).rglob("*.py")]
     operators = {name for source in sources for name in re.findall(r'custom_op\("ingot::(\w+)"', source)}
     forward = {name for name in operators if not name.endswith("_backward")}
     assert len(forward) > 10 and {name for name in forward if not name.startswith(PRODUCTS)} == not_kept

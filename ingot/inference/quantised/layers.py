@@ -1,7 +1,7 @@
 """Linear layers that hold a quantised matrix, for models that are only sampled from.
 
-    PackedLinear    y = x ŵᵀ + b                              integers of 8 or 4 bits (kernels/packed_linear.py)
-    Float8Linear    y = s_x s_W (x/s_x)₈ (W/s_W)₈ᵀ + b        s: one for each token and each output (kernels/float8.py)
+    PackedLinear    y = x ŵᵀ + b                              integers of 8 or 4 bits (kernels/quantised/packed_linear.py)
+    Float8Linear    y = s_x s_W (x/s_x)₈ (W/s_W)₈ᵀ + b        s: one for each token and each output (kernels/quantised/float8.py)
 
 The first rounds weights only, the second activations too: it multiplies in float8 on the matrix units. What holds the matrix are
 buffers, not parameters: they have no gradients, and they depend on the weight alone.
@@ -16,8 +16,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from ingot.kernels.float8 import Float8Rows, cast_rows, multiply_cast
-from ingot.kernels.packed_linear import Packed, packed_linear, unpack
+from ingot.kernels.quantised.float8 import Float8Rows, cast_rows, multiply_cast
+from ingot.kernels.quantised.packed_linear import Packed, packed_linear, unpack
 
 Pack = Callable[[Tensor], Packed | Float8Rows]
 

@@ -30,9 +30,9 @@ import torch
 from torch import Tensor, nn
 
 from ingot.inference.quantised.layers import Float8Linear, Pack, PackedLinear, QuantisedLinear
-from ingot.kernels.float8 import Float8Rows, cast_rows
-from ingot.kernels.pack_weights import group_for, pack_4, pack_8, pack_symmetric
-from ingot.kernels.packed_linear import Packed
+from ingot.kernels.quantised.float8 import Float8Rows, cast_rows
+from ingot.kernels.quantised.pack_weights import group_for, pack_4, pack_8, pack_symmetric
+from ingot.kernels.quantised.packed_linear import Packed
 from ingot.model.config import QuantisationConfig
 from ingot.model.feed_forward.experts import Experts
 from ingot.model.linear import Linear

@@ -4,7 +4,7 @@
     ungated    down( act(up x) )
 
 With a clamp c, gate x is at most c and |up x| at most c before anything else happens to them (gpt-oss). `activate` is the part
-between the two products; the usual one, silu(gate) ⊙ up, is kernels/swiglu.py. The experts of a mixture (experts.py) use both.
+between the two products; the usual one, silu(gate) ⊙ up, is kernels/layer/swiglu.py. A mixture's experts (experts.py) use both.
 
 Shapes: B rows, T tokens, D width, F inner width.
 """
@@ -20,7 +20,7 @@ from pydantic import Field, model_validator
 from torch import Tensor, nn
 from torch.nn.functional import gelu, relu, silu
 
-from ingot.kernels.swiglu import is_swiglu, swiglu
+from ingot.kernels.layer.swiglu import is_swiglu, swiglu
 from ingot.model.context import Context
 from ingot.model.feed_forward.channel import ChannelConfig
 from ingot.model.linear import Linear

@@ -7,8 +7,8 @@ Two backends compute it:
 
 * `loop`, the definition: expert after expert, its tokens picked out and its outputs added back.
 * `grouped`, the default: the N·K choices are sorted by expert, so that each expert's rows lie together and both products are
-  one grouped matrix product each (kernels/grouped_linear.py). In bfloat16, on Hopper and newer, nothing waits for the device.
-  The few tokens of a decoding step on a GPU are not sorted: each reads its experts' matrices (kernels/chosen_linear.py).
+  one grouped product each (kernels/experts/grouped_linear.py). In bfloat16, on Hopper and newer, nothing waits for the device.
+  The few tokens of a decoding step on a GPU are not sorted: each reads its experts' matrices (kernels/experts/chosen_linear.py).
 
 Sorting is stable and the sum over k has a fixed order, forward and backward, so that equal inputs give equal bits.
 
@@ -24,10 +24,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear
 
-from ingot.kernels.chosen_linear import chosen_linear, chosen_sum, kernel_allowed
-from ingot.kernels.grouped_linear import grouped_linear, has_kernel
-from ingot.kernels.sum_rows import sum_rows
-from ingot.kernels.swiglu import is_swiglu, swiglu
+from ingot.kernels.experts.chosen_linear import chosen_linear, chosen_sum, kernel_allowed
+from ingot.kernels.experts.grouped_linear import grouped_linear, has_kernel
+from ingot.kernels.experts.sum_rows import sum_rows
+from ingot.kernels.layer.swiglu import is_swiglu, swiglu
 from ingot.model.feed_forward.dense import FeedForwardConfig, activate
 from ingot.model.matrices import in_order
 from ingot.model.order import local

@@ -9,7 +9,7 @@
 | ring    | blocks of queries against keys that go around the ranks      | context parallel, if asked for                  |
 | plain   | the definition, with a dense mask                            | options that no other backend understands       |
 
-Each backend is a file attend_NAME.py of this folder, `plain` is kernels/attend_plain.py. Each lists the options that it
+Each backend is a file attend_NAME.py of this folder, `plain` is kernels/attention/attend_plain.py. Each lists the options that it
 understands. `plain` alone makes anything of size T×T. Padding gives zeros and takes no gradient.
 A layer may name a function of the user's own instead (`backend: file.py:attend`). It is called as
 
@@ -33,10 +33,10 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from ingot.kernels import attend_plain as plain
 from ingot.kernels.allow_list import understands, unknown_fields
-from ingot.kernels.attend_plain import attend_plain
-from ingot.kernels.attention_options import AttentionOptions
+from ingot.kernels.attention import attend_plain as plain
+from ingot.kernels.attention.attend_plain import attend_plain
+from ingot.kernels.attention.attention_options import AttentionOptions
 from ingot.model.context import Context
 from ingot.model.document_spans import PADDING
 from ingot.model.mixers import attend_blocks as blocks

@@ -22,7 +22,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ingot.kernels.attention_options import AttentionOptions
+from ingot.kernels.attention.attention_options import AttentionOptions
 from ingot.model.context import Context
 from ingot.model.context_parallel import ContextParallel
 from ingot.model.mixers.attend_blocks import BlockWork, block_work, by_head, product, sink_gradients

@@ -24,7 +24,7 @@ from torch import Tensor
 from torch._compile import _disable_dynamo
 from torch.nn.functional import pad, scaled_dot_product_attention
 
-from ingot.kernels.attention_options import AttentionOptions
+from ingot.kernels.attention.attention_options import AttentionOptions
 from ingot.model.context import Context
 from ingot.model.document_spans import DocumentSpan
 from ingot.model.mixers.mask import Mask

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ingot.kernels.attention_options import AttentionOptions
+from ingot.kernels.attention.attention_options import AttentionOptions
 from ingot.model.context import Context
 from ingot.model.mixers.attend_sdpa import first_channels, same_width
 from ingot.model.mixers.mask import Mask

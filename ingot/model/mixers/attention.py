@@ -22,10 +22,10 @@ from pydantic import Field, model_validator
 from torch import Tensor, nn
 from torch.nn.functional import sigmoid, silu
 
-from ingot.kernels.attend_paged import attend_paged
-from ingot.kernels.attention_options import AttentionOptions
-from ingot.kernels.qk_norm_rope import config_allowed, qk_norm_rope
-from ingot.kernels.write_kv import config_writes_projection, write_kv
+from ingot.kernels.attention.attend_paged import attend_paged
+from ingot.kernels.attention.attention_options import AttentionOptions
+from ingot.kernels.attention.write_kv import config_writes_projection, write_kv
+from ingot.kernels.layer.qk_norm_rope import config_allowed, qk_norm_rope
 from ingot.model.context import Context
 from ingot.model.linear import Linear
 from ingot.model.matrices import Rows, in_order

@@ -30,8 +30,8 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from ingot.kernels.attend_paged import read_pages
-from ingot.kernels.write_kv import write_entries
+from ingot.kernels.attention.attend_paged import read_pages
+from ingot.kernels.attention.write_kv import write_entries
 
 if TYPE_CHECKING:
     from ingot.model.context import Context

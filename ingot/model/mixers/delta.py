@@ -1,4 +1,4 @@
-"""The gated delta rule over the rows of a pass (kernels/delta_rule.py), with documents and caches.
+"""The gated delta rule over the rows of a pass (kernels/linear/delta_rule.py), with documents and caches.
 
 Shapes: B rows, T tokens, H heads in G groups, K key width, V value width, W decays per head (1 or K).
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ingot.kernels import delta_rule as rule
+from ingot.kernels.linear import delta_rule as rule
 from ingot.model.context import Context
 from ingot.model.mixers.cache import StateCache
 from ingot.model.mixers.recurrent import in_full_precision, precise, real_tokens, recur

@@ -27,7 +27,7 @@ import torch
 from pydantic import Field
 from torch import Tensor
 
-from ingot.kernels.rotate import rotate
+from ingot.kernels.layer.rotate import rotate
 from ingot.model.context import Context
 from ingot.model.mixers.mask import Mask
 from ingot.model.positions.config import RopeConfig

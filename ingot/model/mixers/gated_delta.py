@@ -2,7 +2,7 @@
 
     q, k, v = silu(convolution(W x));  q, k of length one, q · K^−½
     β = σ(W_b x)       g = −e^A · softplus(W_a x + bias)          one of each per value head and token
-    o = delta_rule(q, k, v, g, β)                                 kernels/delta_rule.py
+    o = delta_rule(q, k, v, g, β)                                 kernels/linear/delta_rule.py
     y = W_o ( rms(o) · gain · silu(W_z x) )                       the norm runs over each head
 
 Each key head serves value_heads / key_heads value heads.

@@ -18,7 +18,7 @@ from typing import Literal, NamedTuple
 from pydantic import Field
 from torch import Tensor, nn
 
-from ingot.kernels.rotate import rotate
+from ingot.kernels.layer.rotate import rotate
 from ingot.model.context import Context
 from ingot.model.linear import Linear
 from ingot.model.mixers.mask import mean_keys

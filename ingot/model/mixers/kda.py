@@ -3,7 +3,7 @@
     q, k, v = silu(convolution(W x));  q, k of length one, q · W^−½
     β = σ(W_b x)                                                   one per head and token
     g = −e^A · softplus(W_f↑ W_f↓ x + bias)                        one per channel of the key and token
-    o = delta_rule(q, k, v, g, β)                                  kernels/delta_rule.py
+    o = delta_rule(q, k, v, g, β)                                  kernels/linear/delta_rule.py
     y = W_o ( rms(o) · gain · σ(W_g↑ W_g↓ x) )                     the norm runs over each head
 
 Parameters: query_key_value [3·H·W, D] in the order [queries | keys | values]; convolution.weight [3·H·W, taps] likewise;

@@ -1,4 +1,4 @@
-"""Linear attention with a decaying state over the rows of a pass (kernels/decayed_attention.py), with documents and caches.
+"""Linear attention with a decaying state (kernels/linear/decayed_attention.py) over the rows of a pass, with documents, caches.
 
 Shapes: B rows, T tokens, H heads in G groups, K key width, V value width.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from ingot.kernels import decayed_attention
+from ingot.kernels.linear import decayed_attention
 from ingot.model.context import Context
 from ingot.model.mixers.cache import StateCache
 from ingot.model.mixers.recurrent import in_full_precision, real_tokens, recur

@@ -5,8 +5,8 @@
     h_t = e^{−e^A Δ_t} h_{t−1} + Δ_t B_t x_tᵀ        y_t = h_tᵀ C_t + skip · x_t
     y = W_o norm(y, z)
 
-which is linear attention (kernels/decayed_attention.py) with queries C, keys B, values Δx and the decay −e^A Δ; the heads of a
-group share B and C. The end is a grouped norm with the gate silu(z) before or after it, or y · silu(z) without a norm.
+which is linear attention (kernels/linear/decayed_attention.py) with queries C, keys B, values Δx and the decay −e^A Δ; the heads
+of a group share B and C. The end is a grouped norm with the gate silu(z) before or after it, or y · silu(z) without a norm.
 
 Δ is clamped wherever it is used; transformers leaves out the clamp of Nemotron-H when it decodes single tokens.
 

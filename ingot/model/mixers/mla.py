@@ -34,12 +34,13 @@ import torch
 from pydantic import Field, model_validator
 from torch import Tensor
 
-from ingot.kernels import attend_latent, select_keys, sparse_attention
 from ingot.kernels.allow_list import understands
-from ingot.kernels.attend_paged import attend_past, visible_past
-from ingot.kernels.attention_options import AttentionOptions
-from ingot.kernels.index_divergence import mean_probabilities
-from ingot.kernels.rotate import rotate
+from ingot.kernels.attention import attend_latent
+from ingot.kernels.attention.attend_paged import attend_past, visible_past
+from ingot.kernels.attention.attention_options import AttentionOptions
+from ingot.kernels.layer.rotate import rotate
+from ingot.kernels.sparse import select_keys, sparse_attention
+from ingot.kernels.sparse.index_divergence import mean_probabilities
 from ingot.model.context import Context
 from ingot.model.document_spans import PADDING
 from ingot.model.linear import Linear

@@ -22,9 +22,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from ingot.kernels.chunks import CHUNK, Chunks, Sequences, cut_documents, cut_equal, cut_rows
 from ingot.kernels.launch import has_triton
-from ingot.kernels.recurrent_step import step_in_place, step_kernel_allowed
+from ingot.kernels.linear.chunks import CHUNK, Chunks, Sequences, cut_documents, cut_equal, cut_rows
+from ingot.kernels.linear.recurrent_step import step_in_place, step_kernel_allowed
 from ingot.model.context import Context
 from ingot.model.mixers.cache import Cache, CacheShape, StateCache
 from ingot.model.mixers.mixer import Mixer

@@ -3,10 +3,10 @@
     S_t = the keep best keys s of I[t, s] that query t may see (all of them where there are no more)
     o_t = Σ_{s ∈ S_t} softmax_s(scale · q_t·k_s) v_s
 
-Kernels choose the keys (kernels/select_keys.py), attend to them in absorbed form (kernels/sparse_attention.py) and make the
-indexer's losses (kernels/index_divergence.py, dense_divergence.py). Without them (a CPU, float64) there are two forms, as in
-mla.py: few queries gather the entries of their own keys (absorbed); many see all keys under a mask (expanded, `attend_masked`),
-which is less to copy.
+The kernels of kernels/sparse/ choose the keys (select_keys.py), attend to them in absorbed form (sparse_attention.py), make the
+indexer's losses (index_divergence.py, dense_divergence.py). Without them (a CPU, float64) there are two forms, as in mla.py: few
+queries gather the entries of their own keys (absorbed); many see all keys under a mask (expanded, `attend_masked`), which is less
+to copy.
 
 The choice is not differentiable, so the loss of the language model never reaches the indexer. It has a loss of its own: with
 p_t the attention probabilities averaged over the heads, without gradient,
@@ -31,10 +31,10 @@ import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
-from ingot.kernels.blocks import blocks, recomputed, summed_in_float32
-from ingot.kernels.dense_divergence import dense_divergence
-from ingot.kernels.index_divergence import chosen_divergence
-from ingot.kernels.select_keys import select_keys
+from ingot.kernels.attention.blocks import blocks, recomputed, summed_in_float32
+from ingot.kernels.sparse.dense_divergence import dense_divergence
+from ingot.kernels.sparse.index_divergence import chosen_divergence
+from ingot.kernels.sparse.select_keys import select_keys
 from ingot.model.context import Context
 from ingot.model.document_spans import PADDING
 from ingot.model.mixers.indexer import Index

@@ -5,7 +5,7 @@ For pair i of r/2,  angle(p) = p · f_i  with  f_i = θ^(−2i/r)  (scaling.py: 
     (a, b)  ->  (a cos − b sin,  b cos + a sin)
 
 so that a query at p and a key at q score by their distance p − q only (Su et al., arXiv 2104.09864; `rotate` is in
-kernels/rotate.py). A pair is channels i and i + r/2 ("halves": Llama, Qwen, …) or channels 2i and 2i + 1 ("interleaved":
+kernels/layer/rotate.py). A pair is channels i and i + r/2 ("halves": Llama, Qwen, …) or channels 2i and 2i + 1 ("interleaved":
 DeepSeek, Llama 4). Only the first r channels of a head are rotated, and the frequencies are those of a head of width r. Angles
 are computed in float32 whatever the dtype of the activations: bfloat16 cannot tell position 1000 from 1001.
 

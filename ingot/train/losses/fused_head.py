@@ -14,7 +14,7 @@ Where the loss is any function of the log-probabilities (policy gradients, prefe
 known in the backward pass. `linear_logprobs` keeps log Z of each token, computes the logits of a chunk once more there, and
 forms the same gradient: four products, and no logits in float32.
 
-What happens between the products is a `Differentiate`: that of kernels/cross_entropy.py, or one that exchanges sums with the
+What happens between the products is a `Differentiate`: that of kernels/head/cross_entropy.py, or one that exchanges sums with the
 ranks that hold the rest of the vocabulary (parallel/vocabulary.py).
 
 Shapes: N tokens, D width, V vocabulary, C tokens of a chunk.
@@ -30,7 +30,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from ingot.kernels.cross_entropy import differentiate, multiply_unless_one, spread, summarise
+from ingot.kernels.head.cross_entropy import differentiate, multiply_unless_one, spread, summarise
 from ingot.train.hardware import bytes_of_logits
 
 CHUNK_LOGITS_CPU = 1 << 22  # values of a chunk: shorter ones cost more in the products than the cache saves

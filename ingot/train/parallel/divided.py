@@ -15,7 +15,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, distributed
 
-from ingot.kernels.rms_norm import MeanSquare
+from ingot.kernels.layer.rms_norm import MeanSquare
 from ingot.model.feed_forward.experts import Experts
 from ingot.model.linear import Linear
 from ingot.model.lora import LoraLinear, LowRank

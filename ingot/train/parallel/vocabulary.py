@@ -21,7 +21,7 @@ from torch import Tensor, distributed
 from torch.distributed.tensor import DTensor
 from torch.nn.functional import embedding
 
-from ingot.kernels.cross_entropy import spread, summarise
+from ingot.kernels.head.cross_entropy import spread, summarise
 from ingot.model.linear import Embedding
 from ingot.model.order import local
 from ingot.model.transformer import Transformer

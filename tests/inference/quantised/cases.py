@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ingot.kernels.pack_weights import group_for, pack_4, pack_8
-from ingot.kernels.packed_linear import Packed, unpack
+from ingot.kernels.quantised.pack_weights import group_for, pack_4, pack_8
+from ingot.kernels.quantised.packed_linear import Packed, unpack
 
 
 def normal(*shape: int, seed: int) -> Tensor:

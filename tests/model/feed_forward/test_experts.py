@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import grouped_mm
 
-from ingot.kernels import grouped_linear as module
+from ingot.kernels.experts import grouped_linear as module
 from ingot.model.feed_forward.dense import FeedForward, FeedForwardConfig
 from ingot.model.feed_forward.experts import Experts
 

@@ -8,7 +8,7 @@ from itertools import product
 import torch
 from torch import Tensor
 
-from ingot.kernels.attention_options import AttentionOptions
+from ingot.kernels.attention.attention_options import AttentionOptions
 from ingot.model.context import Context
 from ingot.model.document_spans import PADDING
 from ingot.model.mixers.attend import Backend, attend, use_backend

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from ingot.kernels.attention_options import AttentionOptions
+from ingot.kernels.attention.attention_options import AttentionOptions
 from ingot.model.context import Context
 from ingot.model.document_spans import PADDING
 from ingot.model.mixers import attend_blocks, attend_sdpa

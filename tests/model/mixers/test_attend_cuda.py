@@ -8,8 +8,8 @@ from functools import cache
 import pytest
 import torch
 
-from ingot.kernels.attend_paged import attend_past, visible_past
-from ingot.kernels.attention_options import AttentionOptions
+from ingot.kernels.attention.attend_paged import attend_past, visible_past
+from ingot.kernels.attention.attention_options import AttentionOptions
 from ingot.model.context import Context
 from ingot.model.mixers.attend import Backend, attend
 from tests.model.mixers.attend_cases import Case, Result, cases, largest_difference, run

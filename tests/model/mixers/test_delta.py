@@ -8,7 +8,7 @@ from torch import Tensor
 from transformers.models.kimi_linear.modeling_kimi_linear import recurrent_kimi_delta_attention
 from transformers.models.qwen3_next.modeling_qwen3_next import torch_recurrent_gated_delta_rule
 
-from ingot.kernels.delta_rule import channel_products, chunked, head_products, step
+from ingot.kernels.linear.delta_rule import channel_products, chunked, head_products, step
 from ingot.model.context import Context
 from ingot.model.mixers.delta import delta_rule, unit
 from ingot.model.mixers.recurrent import chunks_of

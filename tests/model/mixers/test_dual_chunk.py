@@ -10,8 +10,8 @@ from pydantic import ValidationError
 from torch import Tensor
 from torch.autograd import grad
 
-from ingot.kernels.attention_options import AttentionOptions
-from ingot.kernels.rotate import rotate
+from ingot.kernels.attention.attention_options import AttentionOptions
+from ingot.kernels.layer.rotate import rotate
 from ingot.model.context import Context
 from ingot.model.mixers import dual_chunk
 from ingot.model.mixers.attend import attend

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from ingot.kernels.decayed_attention import chunked, step
+from ingot.kernels.linear.decayed_attention import chunked, step
 from ingot.model.context import Context
 from ingot.model.mixers.linear_attention import linear_attention
 from ingot.model.mixers.recurrent import chunks_of

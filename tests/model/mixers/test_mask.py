@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from ingot.kernels.attend_paged import visible_past
-from ingot.kernels.attention_options import AttentionOptions
+from ingot.kernels.attention.attend_paged import visible_past
+from ingot.kernels.attention.attention_options import AttentionOptions
 from ingot.model.context import Context
 from ingot.model.document_spans import PADDING, DocumentSpan, document_spans
 from ingot.model.mixers.attend_flex import block_mask

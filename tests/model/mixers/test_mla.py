@@ -16,7 +16,7 @@ from transformers.models.deepseek_v3.modeling_deepseek_v3 import DeepseekV3Atten
 from transformers.models.kimi_linear.configuration_kimi_linear import KimiLinearConfig
 from transformers.models.kimi_linear.modeling_kimi_linear import KimiLinearAttention
 
-from ingot.kernels.attend_latent import mix_entries
+from ingot.kernels.attention.attend_latent import mix_entries
 from ingot.model.context import Context
 from ingot.model.mixers.cache import CacheShape
 from ingot.model.mixers.mask import Mask

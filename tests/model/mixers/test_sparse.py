@@ -15,9 +15,9 @@ from transformers.models.deepseek_v32.modeling_deepseek_v32 import DeepseekV32At
 from transformers.models.glm_moe_dsa.configuration_glm_moe_dsa import GlmMoeDsaConfig
 from transformers.models.glm_moe_dsa.modeling_glm_moe_dsa import GlmMoeDsaAttention, GlmMoeDsaRotaryEmbedding
 
-from ingot.kernels import blocks
-from ingot.kernels.attend_latent import dot_products
-from ingot.kernels.rotate import rotate
+from ingot.kernels.attention import blocks
+from ingot.kernels.attention.attend_latent import dot_products
+from ingot.kernels.layer.rotate import rotate
 from ingot.model.context import Context
 from ingot.model.mixers import sparse
 from ingot.model.mixers.indexer import Indexer

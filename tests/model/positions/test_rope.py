@@ -11,7 +11,7 @@ from transformers import LlamaConfig, Phi3Config
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 from transformers.models.phi3.modeling_phi3 import Phi3RotaryEmbedding
 
-from ingot.kernels.rotate import rotate
+from ingot.kernels.layer.rotate import rotate
 from ingot.model.context import Context
 from ingot.model.positions.config import RopeConfig
 from ingot.model.positions.rope import frequencies, rotation

@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor, distributed
 
-from ingot.kernels.attention_options import AttentionOptions
+from ingot.kernels.attention.attention_options import AttentionOptions
 from ingot.model.config import ModelConfig
 from ingot.model.context import Context
 from ingot.model.context_parallel import ContextParallel

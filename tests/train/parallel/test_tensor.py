@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.distributed.tensor import DTensor, Shard, distribute_tensor
 
-from ingot.kernels import float8 as kernels_float8
+from ingot.kernels.quantised import float8 as kernels_float8
 from ingot.model.config import ModelConfig
 from ingot.model.order import ShardOrder, in_model_order, in_ranks_order, local, orders, whole
 from ingot.model.transformer import Transformer

@@ -1,0 +1,1 @@
+"""Products of tokens with their experts, and sums over experts."""

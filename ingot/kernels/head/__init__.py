@@ -1,0 +1,1 @@
+"""The loss and the draw of a token over the vocabulary."""

@@ -1,0 +1,1 @@
+"""Norms, rotations and gated products between the matrix products of a layer."""

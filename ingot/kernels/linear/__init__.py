@@ -1,0 +1,1 @@
+"""Linear attention: recurrences with decays and the delta rule, in chunks and token by token."""

@@ -1,0 +1,1 @@
+"""Attention to chosen keys: their choice, the attention, the indexer's losses."""
