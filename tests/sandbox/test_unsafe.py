@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from ingot.cli.tools import choose_tools
-from ingot.data.synthesize.sample import Passage, Request
+from ingot.data.synthesize.sample import SourcePassage, WriterRequest
 from ingot.data.synthesize.tasks.problems import ProblemsTask, run_program
 from ingot.envs.tools.python import python_tool
 from ingot.envs.tools.tool import call_tool
@@ -72,8 +72,8 @@ def test_refused_unless_the_user_says_so(way: str) -> None:
 
 def test_a_recipe_says_so_for_problems() -> None:
     answer = "Problem: six times seven?\nProgram:\n```python\nprint(6 * 7)\n```\nAnswer: 42"
-    passage = Passage("1", 0, 4, "text")
-    request = Request("problems", passage, "prompt")
+    passage = SourcePassage("1", 0, 4, "text")
+    request = WriterRequest("problems", passage, "prompt")
     with pytest.raises(IngotError, match="unsafe: true"):
         ProblemsTask().check(request, answer)
     assert "prints 42" in ProblemsTask(unsafe=True).check(request, answer)

@@ -29,7 +29,7 @@ from ingot.workspace.errors import ArtifactError, DataError
 from ingot.workspace.interrupt import StopSignal
 from ingot.workspace.progress import Progress
 
-__all__ = ["ATTEMPTS", "FinishedTask", "Item", "Work", "WorkPhase", "WorkerJob"]
+__all__ = ["ATTEMPTS", "FinishedTask", "Work", "WorkItem", "WorkPhase", "WorkerJob"]
 
 ATTEMPTS = 3
 SMALL_BYTES = 1_000_000  # work of so many bytes in all is done here, before a process would have started
@@ -38,7 +38,7 @@ MEGABYTE = 1_000_000
 SHOWN_AFTER_SECONDS = 2.0  # shorter phases pass without a line
 
 
-class Item(Protocol):
+class WorkItem(Protocol):
     """What a task works on: anything that can be pickled and has a key that names its content.
 
     An item with an attribute `bytes` tells how much work it is.
@@ -57,7 +57,7 @@ class WorkPhase:
 
     name: str
     function: Function
-    items: Sequence[Item]
+    items: Sequence[WorkItem]
     options: Any = None
     version: int = 1
 
@@ -103,7 +103,7 @@ class Work:
         sweep(folder)
 
     def run(
-        self, name: str, function: Function, items: Sequence[Item], options: Any = None, *, version: int = 1
+        self, name: str, function: Function, items: Sequence[WorkItem], options: Any = None, *, version: int = 1
     ) -> list[FinishedTask]:
         """Run `function` on every item that was not done before."""
         [done] = self.run_all([WorkPhase(name, function, items, options, version)])

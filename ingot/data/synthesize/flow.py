@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from ingot.data.synthesize.config import DocumentsConfig
-from ingot.data.synthesize.sample import Passage, Refused, Request, Sample, passages
+from ingot.data.synthesize.sample import MadeDocument, Refused, SourcePassage, WriterRequest, passages
 from ingot.data.synthesize.task import SynthesisTask
 from ingot.data.synthesize.writer import Writer, WriterPrompt, WriterSettings
 from ingot.workspace.errors import ArtifactError, DataError
@@ -45,7 +45,7 @@ def synthesize(
     """Make the stage's `documents` artifact; returns what each task came to."""
     settings = WriterSettings(config.temperature, config.top_p, config.max_tokens)
     tallies: dict[str, TaskTally] = {}
-    samples: list[Sample] = []
+    samples: list[MadeDocument] = []
     folder.progress.start(len(config.tasks), unit="task")
     with AnswerStore(folder.path / "answers.jsonl") as answers, (folder.path / "rejected.jsonl").open("w") as rejected:
         for number, task in enumerate(config.tasks):
@@ -85,14 +85,14 @@ def synthesize(
     }
 
 
-def checked(task: SynthesisTask, request: Request, answer: str | None) -> str:
+def checked(task: SynthesisTask, request: WriterRequest, answer: str | None) -> str:
     """The document that an answer becomes; raises `Refused`."""
     if answer is None and task.asks:
         raise Refused("no answer")
     return task.check(request, answer or "")
 
 
-def sections(task: SynthesisTask, documents: Path) -> Iterator[Passage]:
+def sections(task: SynthesisTask, documents: Path) -> Iterator[SourcePassage]:
     """The passages of all documents that a task takes."""
     import pyarrow
     import pyarrow.parquet
@@ -113,10 +113,10 @@ def sections(task: SynthesisTask, documents: Path) -> Iterator[Passage]:
             raise ArtifactError(f"cannot be read: {error}", place=str(path), fix=fix) from error
 
 
-def made(task: SynthesisTask, request: Request, text: str, writer: Writer | None) -> Sample:
+def made(task: SynthesisTask, request: WriterRequest, text: str, writer: Writer | None) -> MadeDocument:
     """The sample of an accepted answer."""
     name = writer.name if task.asks and writer is not None else "program"
-    return Sample(f"{request.passage.id}/{request.task}-{request.variant}", text, request, name, task.verified)
+    return MadeDocument(f"{request.passage.id}/{request.task}-{request.variant}", text, request, name, task.verified)
 
 
 class AnswerStore:
@@ -142,8 +142,13 @@ class AnswerStore:
         self.file.close()
 
     def of(
-        self, task: SynthesisTask, requests: list[Request], writer: Writer | None, settings: WriterSettings, seed: int
-    ) -> Iterator[tuple[Request, str | None]]:
+        self,
+        task: SynthesisTask,
+        requests: list[WriterRequest],
+        writer: Writer | None,
+        settings: WriterSettings,
+        seed: int,
+    ) -> Iterator[tuple[WriterRequest, str | None]]:
         """Every request with its answer, in the order of the requests; only what is not known is asked."""
         if not task.asks:
             yield from ((request, None) for request in requests)
@@ -160,7 +165,7 @@ class AnswerStore:
         yield from ((request, self.known.get(key)) for request, key in zip(requests, keys, strict=True))
 
 
-def write(samples: list[Sample], documents: Path | None, target: Path) -> None:
+def write(samples: list[MadeDocument], documents: Path | None, target: Path) -> None:
     """The artifact: the given documents as they are (if any), then the samples with their lineage."""
     import pyarrow
     import pyarrow.parquet

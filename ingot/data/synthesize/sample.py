@@ -20,7 +20,7 @@ from ingot.workspace.config import content_hash
 
 
 @dataclass(frozen=True)
-class Passage:
+class SourcePassage:
     """Characters [start, end) of a document."""
 
     document: str
@@ -40,11 +40,11 @@ class Passage:
 
 
 @dataclass(frozen=True)
-class Request:
+class WriterRequest:
     """One question to a writer about one passage. `variant` tells rephrasings of the same passage apart."""
 
     task: str
-    passage: Passage
+    passage: SourcePassage
     prompt: str
     variant: int = 0
     facts: dict[str, Any] = field(default_factory=dict)  # what the check of the answer needs besides the passage
@@ -55,12 +55,12 @@ class Request:
 
 
 @dataclass(frozen=True)
-class Sample:
+class MadeDocument:
     """A made document."""
 
     id: str
     text: str
-    request: Request
+    request: WriterRequest
     writer: str
     verified: str  # how: "checks", "counted", "ran"
 
@@ -93,20 +93,20 @@ PARAGRAPH = re.compile(r"\S(?:.*?\S)??(?=\s*\n\s*\n|\s*\Z)", re.DOTALL)
 SENTENCE = re.compile(r"\S.*?(?:[.!?…][\"'”’)\]]*(?=\s)|\Z)", re.DOTALL)
 
 
-def passages(document: str, text: str, shortest: int, longest: int) -> Iterator[Passage]:
+def passages(document: str, text: str, shortest: int, longest: int) -> Iterator[SourcePassage]:
     """The passages of a document with `shortest` to `longest` words."""
     start = end = words = 0
     for first, last in _parts(text, longest):
         count = len(text[first:last].split())
         if words and words + count > longest:
             if words >= shortest:
-                yield Passage(document, start, end, text[start:end])
+                yield SourcePassage(document, start, end, text[start:end])
             words = 0
         if not words:
             start = first
         end, words = last, words + count
     if words >= shortest:
-        yield Passage(document, start, end, text[start:end])
+        yield SourcePassage(document, start, end, text[start:end])
 
 
 def _parts(text: str, longest: int) -> Iterator[tuple[int, int]]:

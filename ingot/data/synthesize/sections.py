@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator
 
 from pydantic import Field
 
-from ingot.data.synthesize.sample import Passage, Request
+from ingot.data.synthesize.sample import SourcePassage, WriterRequest
 from ingot.data.synthesize.task import Passages, SynthesisTask
 
 WORD = re.compile(r"[^\W\d_]+")
@@ -28,10 +28,10 @@ class SectionTask(SynthesisTask):
     longest: int = Field(default=30_000, ge=1, description="most words; a longer document is cut into such sections")
 
     @abstractmethod
-    def ask(self, section: Passage, frequencies: Frequencies) -> list[Request]:
+    def ask(self, section: SourcePassage, frequencies: Frequencies) -> list[WriterRequest]:
         """What is asked about a section; nothing if it does not fit."""
 
-    def requests(self, passages: Passages) -> Iterator[Request]:
+    def requests(self, passages: Passages) -> Iterator[WriterRequest]:
         frequencies = Frequencies()
         for section in passages():
             frequencies.add([section.text])

@@ -17,10 +17,10 @@ from typing import Any, ClassVar, Self
 
 from pydantic import Field, model_validator
 
-from ingot.data.synthesize.sample import Passage, Request
+from ingot.data.synthesize.sample import SourcePassage, WriterRequest
 from ingot.workspace.kinds import Kind, Kinds
 
-Passages = Callable[[], Iterator[Passage]]
+Passages = Callable[[], Iterator[SourcePassage]]
 """Begins to read the passages of all documents; a task that needs them twice calls it twice."""
 
 
@@ -37,16 +37,16 @@ class SynthesisTask(Kind):
     max_samples: int | None = Field(default=None, ge=1, description="stop after this many accepted samples (null: all)")
 
     @abstractmethod
-    def requests(self, passages: Passages) -> Iterator[Request]:
+    def requests(self, passages: Passages) -> Iterator[WriterRequest]:
         """What is asked, in the order of the documents."""
 
     @abstractmethod
-    def check(self, request: Request, answer: str) -> str:
+    def check(self, request: WriterRequest, answer: str) -> str:
         """The document that an answer becomes; raises `Refused` with a reason of a few words."""
 
-    def request(self, passage: Passage, prompt: str, variant: int = 0, **facts: Any) -> Request:
+    def request(self, passage: SourcePassage, prompt: str, variant: int = 0, **facts: Any) -> WriterRequest:
         """A question of this task; `facts` are what `check` needs besides the passage."""
-        return Request(self.short_name, passage, prompt, variant, facts)
+        return WriterRequest(self.short_name, passage, prompt, variant, facts)
 
     @model_validator(mode="after")
     def _in_order(self) -> Self:
@@ -64,10 +64,10 @@ class PassageTask(SynthesisTask):
     )
 
     @abstractmethod
-    def ask(self, passage: Passage, number: int) -> list[Request]:
+    def ask(self, passage: SourcePassage, number: int) -> list[WriterRequest]:
         """What is asked about a passage, the `number`-th of those that are taken."""
 
-    def requests(self, passages: Passages) -> Iterator[Request]:
+    def requests(self, passages: Passages) -> Iterator[WriterRequest]:
         taken = (passage for passage in passages() if chosen(passage.id, self.share))
         for number, passage in enumerate(taken):
             yield from self.ask(passage, number)

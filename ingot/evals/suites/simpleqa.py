@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Literal
 
 from ingot.envs.rows import need
-from ingot.envs.verifiers.judges.judge import Judge, Request, ask_judge
+from ingot.envs.verifiers.judges.judge import Judge, JudgeRequest, ask_judge
 from ingot.envs.verifiers.judges.quote import draw_code, quote
 from ingot.evals.bases.generations import Grade, Graded, Item, score_metrics, trouble_metrics
 from ingot.evals.bases.identity import text_ids
@@ -65,7 +65,7 @@ class Simpleqa(JudgedSuite):
         yield from trouble_metrics(self.short_name, graded)
 
 
-def grading(question: str, answer: str, reference: str, code: str) -> Request[Letter]:
+def grading(question: str, answer: str, reference: str, code: str) -> JudgeRequest[Letter]:
     """The request for one grade; the name in its reply carries a part of the code."""
     name = f"grade_{code[:4]}"
     parts = [quote(text, title, code) for title, text in _named(question, reference, answer)]
@@ -80,7 +80,7 @@ def grading(question: str, answer: str, reference: str, code: str) -> Request[Le
     def read(reply: Mapping[str, Any]) -> Letter | None:
         return reply[name] if set(reply) == {name} and reply[name] in ("A", "B", "C") else None
 
-    return Request(text, read, schema)
+    return JudgeRequest(text, read, schema)
 
 
 def f1(shares: Sequence[tuple[float, float]]) -> Estimate:

@@ -10,7 +10,7 @@ import pytest
 from pydantic import ValidationError
 
 from ingot.data.synthesize.checks import copied
-from ingot.data.synthesize.sample import Passage, Refused, Request
+from ingot.data.synthesize.sample import Refused, SourcePassage, WriterRequest
 from ingot.data.synthesize.sections import Frequencies
 from ingot.data.synthesize.tasks.count import CountTask
 from ingot.data.synthesize.tasks.notes import NotesTask
@@ -24,7 +24,7 @@ TEXT = (
     "In 1687 Newton published the laws of motion, and a stone that falls for 3 seconds was known to drop about 44.1 metres "
     "before it meets the ground below the tower, whatever its weight may be and whoever lets it go."
 )
-PASSAGE = Passage("book", 0, len(TEXT), TEXT)
+PASSAGE = SourcePassage("book", 0, len(TEXT), TEXT)
 
 
 def refusal(check: object, *arguments: object) -> str:
@@ -97,7 +97,7 @@ def long_text() -> str:
 
 def test_counting_questions_have_the_right_answers() -> None:
     text = long_text()
-    section = Passage("moby", 0, len(text), text)
+    section = SourcePassage("moby", 0, len(text), text)
     frequencies = Frequencies()
     frequencies.add([text, "another text about other matters", "and a third one"])
     task = CountTask(words=3, min_count=5, max_count=25)
@@ -111,14 +111,14 @@ def test_counting_questions_have_the_right_answers() -> None:
     together = request.facts["counts"][one] + request.facts["counts"][two]
     document = task.check(request, "")
     assert document.startswith(text) and f"{one} and {two} together: {together}" in document
-    wrong = Request("count", section, request.prompt, facts={**request.facts, "counts": {"whales": 19}})
+    wrong = WriterRequest("count", section, request.prompt, facts={**request.facts, "counts": {"whales": 19}})
     assert refusal(task.check, wrong, "") == "counts disagree"
     assert CountTask(words=50).ask(section, frequencies) == [], "too few words: no question"
 
 
 def test_vignettes_take_up_the_sentences() -> None:
     text = long_text()
-    section = Passage("moby", 0, len(text), text)
+    section = SourcePassage("moby", 0, len(text), text)
     frequencies = Frequencies()
     frequencies.add([text, "ordinary matters of a sentence that speaks with and near", "a third"])
     task = VignettesTask(snippets=5, min_snippets_used=4)

@@ -20,7 +20,7 @@ from ingot.envs.verifiers.errors import VerifierError
 from ingot.envs.verifiers.judges.endpoint import EndpointJudge
 from ingot.envs.verifiers.judges.hybrid import by_reward_model, by_rubric, gated, weighted
 from ingot.envs.verifiers.judges.injections import COMMAND, INJECTIONS, ITEMS, RUBRIC, measure, table
-from ingot.envs.verifiers.judges.judge import Request, ask_judge, whole_object
+from ingot.envs.verifiers.judges.judge import JudgeRequest, ask_judge, whole_object
 from ingot.envs.verifiers.judges.pairwise import compare, comparison
 from ingot.envs.verifiers.judges.policy import PolicyJudge
 from ingot.envs.verifiers.judges.quote import LONGEST, draw_code, neutralise, quote
@@ -423,8 +423,8 @@ def test_each_try_asks_anew() -> None:
     prompts = count()
     judge = says("no", "no", '{"ok": 1}')
 
-    def request() -> Request[int]:
-        return Request(f"prompt {next(prompts)}", lambda reply: reply.get("ok"), {})
+    def request() -> JudgeRequest[int]:
+        return JudgeRequest(f"prompt {next(prompts)}", lambda reply: reply.get("ok"), {})
 
     assert ask_judge(judge, request) == 1
     assert [each.rpartition("\n\n")[2] for each in judge.asked] == ["prompt 0", "prompt 1", "prompt 2"]

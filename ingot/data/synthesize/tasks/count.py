@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 
 from pydantic import Field
 
-from ingot.data.synthesize.sample import Passage, Refused, Request
+from ingot.data.synthesize.sample import Refused, SourcePassage, WriterRequest
 from ingot.data.synthesize.sections import Frequencies, SectionTask, words_of
 
 
@@ -30,7 +30,7 @@ class CountTask(SectionTask):
     min_count: int = Field(default=3, ge=1, description="fewest occurrences of a word asked about")
     max_count: int = Field(default=40, ge=1, description="most occurrences of one")
 
-    def ask(self, section: Passage, frequencies: Frequencies) -> list[Request]:
+    def ask(self, section: SourcePassage, frequencies: Frequencies) -> list[WriterRequest]:
         """One question about several words of a section; none if it has too few that are often enough."""
         chosen = frequencies.telling(section.text, self.min_count, self.max_count)[: self.words]
         if len(chosen) < self.words:
@@ -56,7 +56,7 @@ class CountTask(SectionTask):
         }
         return [self.request(section, question, **facts)]
 
-    def check(self, request: Request, answer: str) -> str:
+    def check(self, request: WriterRequest, answer: str) -> str:
         """Text, question, answer. Counts again with one search a word."""
         for word, number in request.facts["counts"].items():
             again = len(re.findall(rf"(?<![^\W\d_]){re.escape(word)}(?![^\W\d_])", request.passage.text.casefold()))

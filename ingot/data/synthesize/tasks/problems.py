@@ -20,7 +20,7 @@ from typing import ClassVar
 from pydantic import Field
 
 from ingot.data.synthesize.checks import cleaned
-from ingot.data.synthesize.sample import Passage, Refused, Request
+from ingot.data.synthesize.sample import Refused, SourcePassage, WriterRequest
 from ingot.data.synthesize.task import PassageTask
 from ingot.sandbox.program import Limits, Program
 from ingot.sandbox.run import run
@@ -77,7 +77,7 @@ class ProblemsTask(PassageTask):
     memory: int = Field(default=512_000_000, gt=0, description="most bytes of memory of the program")
     unsafe: bool = Field(default=False, description="run programs also where nothing isolates them from your files")
 
-    def ask(self, passage: Passage, number: int) -> list[Request]:
+    def ask(self, passage: SourcePassage, number: int) -> list[WriterRequest]:
         prompt = (
             "Invent one problem that needs calculation and is set in the world of the text below; it must be solvable without "
             "the text. Answer in exactly this form:\n\nProblem: the question, with all the numbers it needs\nProgram:\n"
@@ -86,7 +86,7 @@ class ProblemsTask(PassageTask):
         )
         return [self.request(passage, prompt)]
 
-    def check(self, request: Request, answer: str) -> str:
+    def check(self, request: WriterRequest, answer: str) -> str:
         """The document of a problem whose program agrees with its answer."""
         parts = PARTS.search(cleaned(answer))
         if parts is None:

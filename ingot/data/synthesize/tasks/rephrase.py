@@ -7,7 +7,7 @@ from typing import Literal, Self
 from pydantic import Field, model_validator
 
 from ingot.data.synthesize.checks import RULES, check_length, check_numbers, cleaned, copied
-from ingot.data.synthesize.sample import Passage, Refused, Request
+from ingot.data.synthesize.sample import Refused, SourcePassage, WriterRequest
 from ingot.data.synthesize.task import PassageTask
 
 Style = Literal["plain", "encyclopedia", "textbook", "dialogue"]
@@ -41,7 +41,7 @@ class RephraseTask(PassageTask):
             raise ValueError(f"{self.per_passage} rephrasings of a passage need as many different styles")
         return self
 
-    def ask(self, passage: Passage, number: int) -> list[Request]:
+    def ask(self, passage: SourcePassage, number: int) -> list[WriterRequest]:
         """`per_passage` requests in different styles; the passage's number picks the first style."""
         requests = []
         for variant in range(self.per_passage):
@@ -50,7 +50,7 @@ class RephraseTask(PassageTask):
             requests.append(self.request(passage, prompt, variant, style=style))
         return requests
 
-    def check(self, request: Request, answer: str) -> str:
+    def check(self, request: WriterRequest, answer: str) -> str:
         text, given = cleaned(answer), request.passage.text
         check_length(len(text.split()), len(given.split()), self.min_length_ratio, self.max_length_ratio)
         check_numbers(given, text, self.min_numbers_kept)

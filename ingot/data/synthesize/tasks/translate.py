@@ -8,7 +8,7 @@ from pydantic import Field
 
 from ingot.data.steps.language import LanguageStep
 from ingot.data.synthesize.checks import RULES, check_length, check_numbers, cleaned
-from ingot.data.synthesize.sample import Passage, Refused, Request
+from ingot.data.synthesize.sample import Refused, SourcePassage, WriterRequest
 from ingot.data.synthesize.task import PassageTask
 
 
@@ -25,11 +25,11 @@ class TranslateTask(PassageTask):
     min_length_ratio: float = Field(default=0.3, ge=0, description="shortest answer, in characters of the passage")
     max_length_ratio: float = Field(default=3.0, gt=0, description="longest answer, in characters of the passage")
 
-    def ask(self, passage: Passage, number: int) -> list[Request]:
+    def ask(self, passage: SourcePassage, number: int) -> list[WriterRequest]:
         prompt = f"Translate the following text into {self.language}. {RULES}\n\nText:\n{passage.text}"
         return [self.request(passage, prompt, language=self.language)]
 
-    def check(self, request: Request, answer: str) -> str:
+    def check(self, request: WriterRequest, answer: str) -> str:
         text, given = cleaned(answer), request.passage.text
         check_length(len(text), len(given), self.min_length_ratio, self.max_length_ratio)
         check_numbers(given, text, self.min_numbers_kept)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pydantic import Field
 
 from ingot.data.synthesize.checks import cleaned
-from ingot.data.synthesize.sample import Passage, Refused, Request, sentences
+from ingot.data.synthesize.sample import Refused, SourcePassage, WriterRequest, sentences
 from ingot.data.synthesize.sections import SHORTEST_WORD, Frequencies, SectionTask, words_of
 
 
@@ -19,7 +19,7 @@ class VignettesTask(SectionTask):
     snippets: int = Field(default=8, ge=2, le=32, description="sentences given to the model")
     min_snippets_used: int = Field(default=5, ge=1, description="sentences whose content the answer must take up")
 
-    def ask(self, section: Passage, frequencies: Frequencies) -> list[Request]:
+    def ask(self, section: SourcePassage, frequencies: Frequencies) -> list[WriterRequest]:
         """One request about the most telling word with enough sentences around it."""
         every = sentences(section.text)
         for word in frequencies.telling(section.text, self.snippets, 10**9):
@@ -37,7 +37,7 @@ class VignettesTask(SectionTask):
             return [self.request(section, prompt, word=word, snippets=snippets)]
         return []
 
-    def check(self, request: Request, answer: str) -> str:
+    def check(self, request: WriterRequest, answer: str) -> str:
         """The long text followed by the scenes, if these hold the word and enough of the sentences."""
         text = cleaned(answer)
         words = set(words_of(text))

@@ -33,7 +33,7 @@ class Judge(Protocol):
 
 
 @dataclass(frozen=True)
-class Request(Generic[Verdict]):
+class JudgeRequest(Generic[Verdict]):
     """One question to a judge, the form of its reply, and how a reply is read (None: it cannot be used).
 
     With a schema the reply is a JSON object, and read as such; without one it is text.
@@ -49,7 +49,7 @@ class Request(Generic[Verdict]):
         return [Message("system", SYSTEM if self.schema is None else IN_JSON), Message("user", self.question)]
 
 
-def ask_judge(judge: Judge, request: Callable[[], Request[Verdict]], tries: int = TRIES) -> Verdict:
+def ask_judge(judge: Judge, request: Callable[[], JudgeRequest[Verdict]], tries: int = TRIES) -> Verdict:
     """The verdict; a reply that cannot be used is asked for again with a new request."""
     reply = ""
     for _ in range(tries):

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
-from ingot.envs.verifiers.judges.judge import TRIES, Judge, Request, ask_judge
+from ingot.envs.verifiers.judges.judge import TRIES, Judge, JudgeRequest, ask_judge
 from ingot.envs.verifiers.judges.quote import draw_code, quote
 
 Better = Literal["A", "B", "tie"]
@@ -39,7 +39,7 @@ def compare(
 
 def comparison(
     question: str, one: str, other: str, reference: str | None, criterion: str, code: str
-) -> Request[Better]:
+) -> JudgeRequest[Better]:
     """The request for one order; the name in its reply carries a part of the code, as in rubric.py."""
     name = f"better_{code[:4]}"
     anchor = [] if reference is None else [f"A good answer, to compare with:\n{quote(reference, 'REFERENCE', code)}"]
@@ -60,4 +60,4 @@ def comparison(
     def read(reply: Mapping[str, Any]) -> Better | None:
         return reply[name] if set(reply) == {name} and reply[name] in ("A", "B", "tie") else None
 
-    return Request(text, read, schema)
+    return JudgeRequest(text, read, schema)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ingot.envs.verifiers.judges.judge import TRIES, Judge, Request, ask_judge
+from ingot.envs.verifiers.judges.judge import TRIES, Judge, JudgeRequest, ask_judge
 from ingot.envs.verifiers.judges.quote import draw_code, quote
 from ingot.workspace.errors import DataError
 
@@ -66,7 +66,7 @@ class Rubric:
         earned = sum(point.weight * got / point.most for point, got in zip(self.points, points, strict=True))
         return min(1.0, max(0.0, earned / sum(point.weight for point in self.points if point.weight > 0)))
 
-    def request(self, question: str, answer: str, reference: str | None, code: str) -> Request[tuple[int, ...]]:
+    def request(self, question: str, answer: str, reference: str | None, code: str) -> JudgeRequest[tuple[int, ...]]:
         """Criteria before the quoted texts, and what to do behind them once more.
 
         The names in a reply carry a part of the code, so that no text can hold a verdict to be copied. They are names, not places
@@ -90,7 +90,7 @@ class Rubric:
                 f"number for each of the {len(self.points)} criteria: {{{form}}}",
             ]
         )
-        return Request(text, lambda reply: self._read(reply, names), self._schema(names))
+        return JudgeRequest(text, lambda reply: self._read(reply, names), self._schema(names))
 
     def _schema(self, names: Sequence[str]) -> dict[str, Any]:
         scores = {
