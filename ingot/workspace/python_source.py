@@ -22,4 +22,4 @@ def parse_python(text: str, mode: Literal["eval"]) -> ast.Expression: ...
 def parse_python(text: str, mode: Literal["exec", "eval"] = "exec") -> ast.Module | ast.Expression:
     """As `ast.parse`."""
     with _one_at_a_time:
-        return ast.parse(text, mode=mode)
+        return ast.parse(text) if mode == "exec" else ast.parse(text, mode=mode)
