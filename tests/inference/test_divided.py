@@ -57,7 +57,6 @@ def mixed(seed: int = 3) -> Transformer:
 
 @pytest.fixture(scope="module")
 def group() -> Iterator[Group]:
-    torch.set_num_threads(1)
     made = Group(MIXED, torch.float32, ["cpu", "cpu"])
     yield made
     made.close()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 
@@ -16,6 +15,7 @@ from ingot.recipe.load import load_recipe
 from ingot.recipe.work import list_work
 from ingot.workspace.errors import RecipeError
 from tests.evals.conftest import World
+from tests.making.rows import write_rows
 
 ROOT = Path(__file__).parents[2]
 RECIPE = """
@@ -37,7 +37,7 @@ def recipe(world: World, tmp_path: Path) -> Path:
     assert shown is not None
     (tmp_path / "keywords.py").write_text(shown[1], encoding="utf-8")
     rows = [{"instruction": f"Task {n}", "input": "", "output": "yes yes" if n % 2 else "no"} for n in range(4)]
-    (tmp_path / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    write_rows(tmp_path / "rows.jsonl", rows)
     path = tmp_path / "recipe.yaml"
     path.write_text(
         RECIPE.replace("CHECKPOINT", str(world.checkpoint)).replace("FOLDER", str(tmp_path)), encoding="utf-8"

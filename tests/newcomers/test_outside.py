@@ -32,6 +32,7 @@ from ingot.workspace.files import read_jsonl
 from ingot.workspace.outside import load_outside
 from tests.envs.script import wrong
 from tests.evals.conftest import World
+from tests.making.rows import write_rows
 
 OUTSIDE = Path(__file__).parents[2] / "examples"
 GUIDE = Path(__file__).parents[2] / "docs/guides/task-kind.md"
@@ -182,7 +183,7 @@ def test_an_environment_that_pays_for_nothing_is_found_out(tmp_path: Path, paid:
 
 def test_an_environment_of_which_some_tasks_have_no_solution_is_tried_without(tmp_path: Path) -> None:
     row = {"prompt": "Write about tea without commas.", "instruction_id_list": ["punctuation:no_comma"], "kwargs": [{}]}
-    (tmp_path / "rows.jsonl").write_text(json.dumps(row) + "\n", encoding="utf-8")
+    write_rows(tmp_path / "rows.jsonl", [row])
     words = ["env", "test", "instructions", "--split", "test", "--set", f"test=['{tmp_path}/rows.jsonl']"]
     tried = CliRunner().invoke(app, words)
     assert "note: not every task has a solution" in tried.stdout

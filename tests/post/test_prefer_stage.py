@@ -22,6 +22,7 @@ from ingot.workspace.errors import RecipeError
 from ingot.workspace.files import read_jsonl
 from ingot.workspace.stage import StageFolder
 from tests.data.synthesize.server import Reply, completion, serving
+from tests.making.rows import write_rows
 from tests.post.making import SUMS, checkpoint_of, nudged, tiny_model
 
 MakeFolder = Callable[[str], StageFolder]
@@ -47,7 +48,7 @@ def people(shared_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def write(path: Path, rows: Sequence[dict[str, Any]]) -> str:
-    path.write_text("".join(f"{json.dumps(row)}\n" for row in rows), encoding="utf-8")
+    write_rows(path, rows)
     return str(path)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections import Counter
 from collections.abc import Callable
@@ -33,6 +32,7 @@ from ingot.tokens.tokenizer import Tokenizer
 from ingot.workspace.errors import CheckFailed, DataError, RecipeError
 from ingot.workspace.files import read_jsonl
 from ingot.workspace.stage import StageFolder
+from tests.making.rows import write_rows
 from tests.post.making import CONTEXT, SUMS, checkpoint_of, nudged, tiny_model
 
 MakeFolder = Callable[[str], StageFolder]
@@ -56,7 +56,7 @@ def test_sft_learns_a_file_by_heart(tokenizer: Tokenizer, make_folder: MakeFolde
         {"messages": [{"role": "user", "content": q}, {"role": "assistant", "content": a}], "thinking": False}
         for q, a in facts.items()
     ]
-    path.write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    write_rows(path, rows)
     base = checkpoint_of(tiny_model(tokenizer, std=0.05), tmp_path / "base")
     config = SftConfig.model_validate(
         SHORT | {"steps": 60, "files": (str(path),), "tasks": None, "batch_conversations": 8, "optimizer": {"lr": 1e-2}}
@@ -199,7 +199,7 @@ def test_the_context_grows_with_what_is_learnt(
     contexts, said = [], list[str]()
     for words in (150, 20):
         row = {"prompt": "1 " * words, "completion": "2", "thinking": False}
-        path.write_text(f"{json.dumps(row)}\n" * 2, encoding="utf-8")
+        write_rows(path, [row] * 2)
         folder = make_folder(str(words))
         monkeypatch.setattr(folder.progress, "say", said.append)
         config = SftConfig(steps=1, sequence_length=500, files=(str(path),), batch_conversations=2, device="cpu")
