@@ -13,8 +13,8 @@ from ingot.evals.scores.scores import load_scores
 from ingot.recipe.flow import run_recipe
 from ingot.recipe.load import load_recipe
 from ingot.recipe.work import list_work
-from ingot.workspace.errors import RecipeError
 from tests.evals.conftest import World
+from tests.making.recipes import assert_refused
 from tests.making.rows import write_rows
 
 ROOT = Path(__file__).parents[2]
@@ -81,7 +81,4 @@ def test_it_judges_for_an_environment(recipe: Path) -> None:
 def test_errors_say_where_and_what_to_do(recipe: Path, old: str, new: str, said: str) -> None:
     mute = "from ingot.envs.verifiers.judges.config import JudgeConfig\n\nclass Mute(JudgeConfig): pass\nclass Other: pass\n"
     (recipe.parent / "mute.py").write_text(mute, encoding="utf-8")
-    recipe.write_text(recipe.read_text(encoding="utf-8").replace(old, new), encoding="utf-8")
-    with pytest.raises(RecipeError) as caught:
-        load_recipe(recipe)
-    assert said in str(caught.value) and f"{recipe}:" in str(caught.value)
+    assert_refused(recipe, old, new, said)
