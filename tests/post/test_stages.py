@@ -90,6 +90,7 @@ def test_sft_without_conversations_is_refused(tokenizer: Tokenizer, make_folder:
         sft.run(config.model_copy(update={"files": ("nowhere.jsonl",)}), {"checkpoint": base}, make_folder("sft"))
 
 
+@pytest.mark.slow
 def test_a_round_of_rejection_sampling_raises_the_reward(schooled: StageFolder, make_folder: MakeFolder) -> None:
     """The model learns from its own right answers alone, and then gives more of them."""
     made, folder = make_folder("synthesize"), make_folder("again")
@@ -111,6 +112,7 @@ def prefer_config(**options: object) -> PreferConfig:
     return PreferConfig.model_validate(SHORT | parts | {"optimizer": {"lr": 2e-3}} | options)
 
 
+@pytest.mark.slow
 def test_prefer_prefers_right_answers(schooled: StageFolder, make_folder: MakeFolder) -> None:
     """The first preference loss is log 2 (policy and reference are one); then margins and the reward grow."""
     folder = make_folder("prefer")

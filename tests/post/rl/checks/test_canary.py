@@ -218,9 +218,11 @@ def test_a_run_that_hacks_its_reward_is_noticed(schooled: StageFolder, outside: 
     ("kind", "canary", "blind"),
     [
         pytest.param("Honest", {}, True, id="a reward that is the verdict"),
-        pytest.param("Honest", {"verifier": "Strict"}, True, id="a verifier that is the reward"),
         pytest.param("Keyword", {}, False, id="another reward"),
-        pytest.param("Honest", {"held_out": {"count": 4}}, False, id="held-out tasks"),
+        pytest.param(
+            "Honest", {"verifier": "Strict"}, True, marks=pytest.mark.slow, id="a verifier that is the reward"
+        ),
+        pytest.param("Honest", {"held_out": {"count": 4}}, False, marks=pytest.mark.slow, id="held-out tasks"),
     ],
 )
 def test_a_blind_canary_says_so(
@@ -270,6 +272,7 @@ def test_the_run_ends_if_it_is_told_to(schooled: StageFolder, outside: str, tmp_
     assert ended_at(folder.path) == sang // 2 * 2 + 2 == len(rows)
 
 
+@pytest.mark.slow
 def test_an_honest_run_is_left_alone(schooled: StageFolder, outside: str, tmp_path: Path) -> None:
     folder = stage_folder(tmp_path / "honest")
     told = run(folder, schooled.path, f"{outside}:Honest", {"verifier": f"{outside}:Strict"}, optimizer={"lr": 2e-3})
