@@ -30,6 +30,9 @@ settings.load_profile("few")
 # two that shares two cores with it would be ten times slower.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
+# Also read then, and by programs that tests start: tiny products are slower on more threads.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 # Where there is no GPU, kernels run in Triton's interpreter. Read when triton is first imported, which torch's compiler does too.
 if not Path("/dev/nvidiactl").exists():
     os.environ.setdefault("TRITON_INTERPRET", "1")

@@ -10,7 +10,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -26,6 +25,7 @@ from ingot.cli import main
 from ingot.cli.stop import resume_command
 from ingot.recipe.stages import STAGES
 from tests.checkpoints.test_full_disk import files_of_at_most
+from tests.making.processes import wait_until
 from tests.slow import first_fast
 
 TOYS = Path(__file__).parent / "recipe"
@@ -379,11 +379,8 @@ def start_run(driver: str, *arguments: str) -> subprocess.Popen[str]:
 
 
 def wait_for_training(process: subprocess.Popen[str]) -> None:
-    deadline = time.monotonic() + 20
-    while not list(Path("runs").glob("small/train-*/metrics.jsonl")):
-        assert process.poll() is None
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+    wait_until(lambda: process.poll() is not None or list(Path("runs").glob("small/train-*/metrics.jsonl")))
+    assert process.poll() is None
 
 
 @pytest.mark.parametrize(("number", "code"), first_fast([(signal.SIGTERM, 0), (signal.SIGINT, 130)]))

@@ -19,6 +19,7 @@ from ingot.evals.scores.printed import score_rows
 from ingot.evals.scores.scores import load_scores, metric_of_units, save_scores
 from ingot.workspace.errors import IngotError, RecipeError
 from tests.evals.conftest import World, world  # noqa: F401
+from tests.making.rows import write_rows
 from tests.post.making import checkpoint_of, tiny_model
 
 SUITE = '''"""Which of two words is likelier."""
@@ -57,7 +58,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "mine.py").write_text(SUITE)
     (tmp_path / "data" / "words").mkdir(parents=True)
     rows = [{"text": f"The sum {number}", "words": ["numbers", "return"]} for number in range(7)]
-    (tmp_path / "data" / "words" / "test.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    write_rows(tmp_path / "data" / "words" / "test.jsonl", rows)
     monkeypatch.chdir(tmp_path)
     return tmp_path
 

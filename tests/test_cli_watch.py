@@ -23,8 +23,9 @@ from ingot.train.pretrain_config import PretrainConfig
 from ingot.workspace.files import read_jsonl
 from ingot.workspace.progress import Progress
 from ingot.workspace.stage import StageFolder
+from tests.making.stages import stage_folder
 from tests.train.pretraining import CONFIG, last_step, write_inputs
-from tests.train.toy import records, same_weights, stage_folder
+from tests.train.toy import records, same_weights
 
 DEADLINE_SECONDS = 240.0
 STEPS = 24
@@ -48,9 +49,8 @@ def write_recipe(folder: Path, inputs: dict[str, Path]) -> Path:
 
 
 def ingot(folder: Path, *arguments: str) -> subprocess.Popen[str]:
-    environment = os.environ | {"OMP_NUM_THREADS": "1"}
     command = [sys.executable, "-m", "ingot", "run", str(folder / "recipe.yaml"), "--runs", str(folder / "runs")]
-    return subprocess.Popen([*command, *arguments], stderr=subprocess.PIPE, text=True, env=environment)
+    return subprocess.Popen([*command, *arguments], stderr=subprocess.PIPE, text=True)
 
 
 def the_run(folder: Path, process: subprocess.Popen[str], after: set[int], step: int) -> int:

@@ -10,7 +10,6 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import pytest
 import typer
 
 from benchmarks.figures import figures
@@ -30,8 +29,9 @@ PROGRAM: Any = typer.main.get_command(app)
 TABLES = SimpleNamespace(**runpy.run_path(str(ROOT / "tools" / "tables.py")))
 
 
-def names(pages: list[Path]) -> list[str]:
-    return [str(page.relative_to(ROOT)) for page in pages]
+def texts(pages: list[Path]) -> dict[str, str]:
+    """Pages by their names."""
+    return {str(page.relative_to(ROOT)): page.read_text(encoding="utf-8") for page in pages}
 
 
 def sections(text: str) -> dict[str, str]:
@@ -110,25 +110,30 @@ def unknown_commands(text: str) -> list[str]:
     return unknown
 
 
-@pytest.mark.parametrize("page", METHODS, ids=names(METHODS))
-def test_a_method_page_ends_with_its_checks(page: Path) -> None:
-    found = sections(page.read_text(encoding="utf-8"))
-    assert list(found)[-2:] == ENDINGS
-    assert [title for title in found if "check" in title.lower()][-2:] == ENDINGS
-    assert all(found[title].strip() for title in ENDINGS), "an empty section: say that there is nothing"
+def test_a_method_page_ends_with_its_checks() -> None:
+    for name, text in texts(METHODS).items():
+        found = sections(text)
+        assert list(found)[-2:] == ENDINGS, name
+        assert [title for title in found if "check" in title.lower()][-2:] == ENDINGS, name
+        assert all(found[title].strip() for title in ENDINGS), f"{name}: an empty section: say that there is nothing"
 
 
-@pytest.mark.parametrize("page", METHODS, ids=names(METHODS))
-def test_a_method_page_fits_a_screen(page: Path) -> None:
-    text = page.read_text(encoding="utf-8")
-    words = sum(any(sign.isalnum() for sign in word) for word in text.split())
-    lines = sum(ceil(len(line) / WIDTH) for line in text.splitlines() if line.strip())
-    assert words <= MAX_WORDS and lines <= MAX_LINES, f"{words} words, {lines} lines of {WIDTH} characters"
+def test_a_method_page_fits_a_screen() -> None:
+    sizes = {name: (words_of(text), lines_of(text)) for name, text in texts(METHODS).items()}
+    assert {name: size for name, size in sizes.items() if size[0] > MAX_WORDS or size[1] > MAX_LINES} == {}
 
 
-@pytest.mark.parametrize("page", PAGES, ids=names(PAGES))
-def test_named_files_exist(page: Path) -> None:
-    assert not missing_files(page.read_text(encoding="utf-8"), *room(page))
+def words_of(text: str) -> int:
+    return sum(any(sign.isalnum() for sign in word) for word in text.split())
+
+
+def lines_of(text: str) -> int:
+    return sum(ceil(len(line) / WIDTH) for line in text.splitlines() if line.strip())
+
+
+def test_named_files_exist() -> None:
+    missing = {name: missing_files(text, *room(ROOT / name)) for name, text in texts(PAGES).items()}
+    assert {name: files for name, files in missing.items() if files} == {}
 
 
 def test_a_missing_file_is_found() -> None:
@@ -160,9 +165,9 @@ def test_named_files_of_the_drawings_define_what_they_name() -> None:
     assert not defined(ROOT / "ingot" / "train" / "loop.py", "Trainer.no_such_method")
 
 
-@pytest.mark.parametrize("page", PAGES, ids=names(PAGES))
-def test_commands_exist(page: Path) -> None:
-    assert not unknown_commands(page.read_text(encoding="utf-8"))
+def test_commands_exist() -> None:
+    unknown = {name: unknown_commands(text) for name, text in texts(PAGES).items()}
+    assert {name: commands for name, commands in unknown.items() if commands} == {}
 
 
 def test_tables_and_numbers_are_what_the_code_says() -> None:
@@ -202,12 +207,11 @@ SPEED = re.compile(r"\d ?(ms|µs|tokens/s|MB/s|GB/s|TB/s|GiB|MiB|TFLOP/s|% MFU)\
 DATED = re.compile(r"\d{4}-\d\d-\d\d, [0-9a-f]{8}\b")
 
 
-@pytest.mark.parametrize("page", PAGES, ids=names(PAGES))
-def test_a_speed_has_its_date_and_commit(page: Path) -> None:
+def test_a_speed_has_its_date_and_commit() -> None:
     """A paragraph that says how fast something was on a machine says when, and of which code."""
-    paragraphs = re.split(r"\n\s*\n", page.read_text(encoding="utf-8"))
-    speeds = [each for each in paragraphs if MEASURED.search(each) and SPEED.search(each)]
-    assert not [each for each in speeds if not DATED.search(each)]
+    paragraphs = [(name, each) for name, text in texts(PAGES).items() for each in re.split(r"\n\s*\n", text)]
+    speeds = [(name, each) for name, each in paragraphs if MEASURED.search(each) and SPEED.search(each)]
+    assert [(name, each) for name, each in speeds if not DATED.search(each)] == []
 
 
 def test_every_command_is_in_the_room_of_commands() -> None:

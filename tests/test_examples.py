@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import runpy
 import sys
 from pathlib import Path
@@ -21,6 +20,7 @@ from ingot.workspace.files import read_jsonl
 from tests.evals.conftest import World
 from tests.evals.conftest import world as world
 from tests.inference.fake_server import Reply, calls, fake_server, text
+from tests.making.rows import write_rows
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 SMALL = "device=cpu precision=float32 sequence_length=128 steps=2 epochs=null"
@@ -42,7 +42,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with data to run in."""
     monkeypatch.chdir(tmp_path)
     for name, row in (("conversations", TALK), ("pairs", PAIR)):
-        Path(f"{name}.jsonl").write_text((json.dumps(row) + "\n") * 8, encoding="utf-8")
+        write_rows(Path(f"{name}.jsonl"), [row] * 8)
     Path("texts").mkdir()
     words = "The cat and the dog have a house with a garden, and that is what they like to be in. " * 8
     Path("texts/page.html").write_text(f"<html><body><article><p>{words}</p></article></body></html>", encoding="utf-8")
@@ -149,7 +149,7 @@ def test_a_client_runs_the_tool_that_the_server_asks_for(capsys: pytest.CaptureF
 def test_a_suite(name: str, metric: str, options: dict[str, Any], world: World) -> None:
     """One that is no part of the package measures a model; its metrics have its class's name."""
     row = {"question": "Ann has 12 pens and buys 30. How many has she?", "answer": "12+30=<<12+30=42>>42\n#### 42"}
-    Path("problems.jsonl").write_text(json.dumps(row) + "\n", encoding="utf-8")
+    write_rows(Path("problems.jsonl"), [row])
     words = [
         "eval",
         "model",

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+
+from tests.making.rows import read_rows
 
 TOOLS = Path(__file__).parents[1] / "tools"
 sys.path.append(str(TOOLS))
@@ -98,7 +99,7 @@ def run_tool(root: Path, *more: str) -> tuple[subprocess.CompletedProcess[str], 
         text=True,
         timeout=200,
     )
-    return done, [json.loads(line) for line in out.read_text().splitlines()] if out.exists() else []
+    return done, read_rows(out) if out.exists() else []
 
 
 @pytest.mark.slow

@@ -2,4 +2,4 @@
 
 from __future__ import annotations
 
-from tests.model.conftest import one_thread, tokenizer  # noqa: F401
+from tests.model.conftest import tokenizer  # noqa: F401

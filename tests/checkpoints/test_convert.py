@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import signal
 import subprocess
@@ -393,7 +392,6 @@ def test_memory_stays_below_twice_the_largest_shard(tmp_path: Path) -> None:
         capture_output=True,
         text=True,
         check=True,
-        env=os.environ | {"OMP_NUM_THREADS": "1"},
     )
     imported, both = map(int, done.stdout.split())
     assert_same_tensors(tmp_path / "theirs", tmp_path / "back")
@@ -414,7 +412,6 @@ def test_a_killed_conversion_leaves_no_half_folder(number: signal.Signals, tmp_p
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        env=os.environ | {"OMP_NUM_THREADS": "1"},
     )
     partial = tmp_path / "out.partial"
     while process.poll() is None and not list(partial.glob("state/*.distcp")):

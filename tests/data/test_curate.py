@@ -19,8 +19,8 @@ from ingot.workspace.errors import DataError, IngotError, Interrupted
 from ingot.workspace.files import read_json, read_jsonl
 from ingot.workspace.interrupt import StopSignal
 from ingot.workspace.stage import StageFolder
+from tests.making.stages import Listener
 
-from .conftest import Recorder
 from .dirty import CODE, PROMPT, STORY, article, write_dirt, write_rows
 
 
@@ -38,9 +38,9 @@ def config_for(corpus: Path, **changes: Any) -> CurateConfig:
     return CurateConfig(**{"sources": [source], "steps": steps, "workers": 1, **changes})
 
 
-def stage_at(path: Path, recorder: Recorder | None = None, *, made: bool = False) -> StageFolder:
+def stage_at(path: Path, recorder: Listener | None = None, *, made: bool = False) -> StageFolder:
     path.mkdir(parents=True, exist_ok=made)
-    return StageFolder(path=path, seed=1, progress=recorder or Recorder())
+    return StageFolder(path=path, seed=1, progress=recorder or Listener())
 
 
 def results(folder: StageFolder) -> dict[str, bytes]:
@@ -73,7 +73,7 @@ class Curated:
 @pytest.fixture(scope="module")
 def curated(tmp_path_factory: pytest.TempPathFactory) -> Curated:
     """All default steps, in as many processes as there are processors."""
-    place, recorder = tmp_path_factory.mktemp("curated"), Recorder()
+    place, recorder = tmp_path_factory.mktemp("curated"), Listener()
     corpus, folder = place / "corpus", stage_at(place / "stage", recorder)
     write_dirt(corpus)
     summary = run_stage(config_for(corpus, workers=None), {}, folder)
@@ -237,7 +237,7 @@ def test_nothing_left_is_an_error_with_the_funnel(corpus: Path, stage_folder: St
     assert not (stage_folder.path / "documents").exists()
 
 
-def test_a_stop_leaves_nothing_half_written(corpus: Path, tmp_path: Path, recorder: Recorder) -> None:
+def test_a_stop_leaves_nothing_half_written(corpus: Path, tmp_path: Path, recorder: Listener) -> None:
     stop = StopSignal()
     folder = StageFolder(path=tmp_path / "stage", seed=1, progress=recorder, stop=stop)
     folder.path.mkdir()
@@ -247,7 +247,7 @@ def test_a_stop_leaves_nothing_half_written(corpus: Path, tmp_path: Path, record
     assert list(folder.path.iterdir()) == []
 
 
-def test_duplicate_ids_stop_or_are_renamed(tmp_path: Path, recorder: Recorder) -> None:
+def test_duplicate_ids_stop_or_are_renamed(tmp_path: Path, recorder: Listener) -> None:
     names = ["a", "b", "a", "c", "a~2", "a", "b"]  # one of the new names is somebody's own
     rows = [{"id": name, "text": article(number)} for number, name in enumerate(names)]
     (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
@@ -292,7 +292,7 @@ def test_work_stays_until_results_are_copied(corpus: Path, tmp_path: Path, stage
     assert any((tmp_path / "curation").iterdir())
 
 
-def test_the_installed_distribution(stage_folder: StageFolder, recorder: Recorder) -> None:
+def test_the_installed_distribution(stage_folder: StageFolder, recorder: Listener) -> None:
     """A small cut of the real thing: licences are there in many copies, and real code and prose come out."""
     summary = run_stage(CurateConfig(max_bytes=1_500_000), {}, stage_folder)
     assert summary["bytes"] > 100_000

@@ -6,7 +6,6 @@ refused when it is set to something else: an option that a mode ignores cannot c
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +21,7 @@ from ingot.data.step import Step
 from ingot.workspace.errors import DataError
 from tests.data.dirty import CODE, article
 from tests.data.rules.outside import COMPRESSION_RATIO, LINE_MODIFIERS, MADLAD
+from tests.making.rows import write_rows
 from tests.recipe.options.reads import noted_reads, options_of, other_values
 from tests.slow import first_fast
 
@@ -143,9 +143,7 @@ def rows() -> list[dict[str, Any]]:
 
 def step_of(name: str, options: dict[str, Any], folder: Path) -> Step:
     (folder / "list.txt").write_text("soft\nbanned\nnoun\n")
-    (folder / "evals.jsonl").write_text(
-        json.dumps({"question": article(0)[:200], "answer": "noun", "passage": "x"}) + "\n"
-    )
+    write_rows(folder / "evals.jsonl", [{"question": article(0)[:200], "answer": "noun", "passage": "x"}])
     given: dict[str, dict[str, Any]] = {
         "bad_words": {"file": str(folder / "list.txt")},
         "decon": {"against": [str(folder / "evals.jsonl")]},

@@ -16,6 +16,7 @@ from ingot.recipe.flow import run_recipe
 from ingot.recipe.graph import hash_stages
 from ingot.recipe.load import load_recipe
 from ingot.workspace.errors import IngotError
+from tests.making.rows import write_rows
 
 MINE = '''
 """My own steps."""
@@ -45,7 +46,7 @@ TEXTS = ["a short one", "a text of six words here", "another text that is long e
 def project(tmp_path: Path) -> Path:
     (tmp_path / "my_steps.py").write_text(MINE, encoding="utf-8")
     rows = [{"id": f"row {number}", "text": text} for number, text in enumerate(TEXTS)]
-    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    write_rows(tmp_path / "rows.jsonl", rows)
     return tmp_path
 
 
@@ -141,7 +142,7 @@ def test_errors_are_those_of_built_in_steps(project: Path, steps: str, problem: 
 
 
 def test_a_function_that_raises_names_the_document(project: Path) -> None:
-    (project / "rows.jsonl").write_text(json.dumps({"id": "row 7", "text": "a forbidden text"}) + "\n")
+    write_rows(project / "rows.jsonl", [{"id": "row 7", "text": "a forbidden text"}])
     with pytest.raises(IngotError, match=r"counts raised ValueError: I will not read this") as caught:
         documents(project, "[{step: my_steps.py:counts}]")
     assert "document row 7" in str(caught.value)

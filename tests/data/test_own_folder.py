@@ -15,8 +15,8 @@ from ingot.recipe.load import load_recipe
 from ingot.workspace.errors import DataError
 from ingot.workspace.files import read_json, write_jsonl
 from ingot.workspace.stage import StageFolder
+from tests.making.stages import Listener
 
-from .conftest import Recorder
 from .dirty import article
 from .test_curate import documents_of, stage_at
 
@@ -55,8 +55,8 @@ def own(tmp_path: Path) -> Path:
     return folder
 
 
-def curated(own: Path, **options: Any) -> tuple[dict[str, dict[str, Any]], StageFolder, Recorder]:
-    recorder = Recorder()
+def curated(own: Path, **options: Any) -> tuple[dict[str, dict[str, Any]], StageFolder, Listener]:
+    recorder = Listener()
     folder = stage_at(own.parent / "stage", recorder)
     run(CurateConfig(sources=[{"files": str(own), "name": "own"}], workers=1, **options), {}, folder)
     return {row["id"]: row for row in documents_of(folder)}, folder, recorder
@@ -105,7 +105,7 @@ def test_pages_that_keep_their_tags_are_said(own: Path) -> None:
 
 
 def curated_again(own: Path) -> list[str]:
-    recorder = Recorder()
+    recorder = Listener()
     config = CurateConfig(sources=[{"files": str(own)}], workers=1, steps=[{"step": "exact_dedup"}])
     run(config, {}, stage_at(own.parent / "again" / "stage", recorder))
     return recorder.lines

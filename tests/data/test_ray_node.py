@@ -12,9 +12,9 @@ import pytest
 
 from ingot.data.config import CurateConfig
 from ingot.data.curate import run as run_stage
+from tests.making.stages import Listener
 from tests.ray_cluster import ray_cluster
 
-from .conftest import Recorder
 from .dirty import write_rows
 from .test_curate import results, stage_at
 
@@ -55,7 +55,7 @@ def lose(cluster: Any, node: Any, lost: threading.Event) -> None:
 
 @pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="finds Ray's workers in /proc")
-def test_a_lost_node_changes_no_byte(tmp_path: Path, cluster: Any, recorder: Recorder) -> None:
+def test_a_lost_node_changes_no_byte(tmp_path: Path, cluster: Any, recorder: Listener) -> None:
     rows = tmp_path / "rows"
     rows.mkdir()
     for number in range(4):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +11,9 @@ from ingot.data.config import CurateConfig
 from ingot.data.curate import run as run_stage
 from ingot.data.funnel import Funnel, FunnelRow
 from ingot.workspace.files import read_json, read_jsonl
-from ingot.workspace.stage import StageFolder
+from tests.making.rows import write_rows
+from tests.making.stages import Listener, stage_folder
 
-from .conftest import Recorder
 from .dirty import article
 
 LEAK = "How many apples does the green grocer sell to Anna before noon on Monday?"
@@ -38,7 +37,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     rows += [{"id": "brief", "text": "Three short words."}]
     write = {"web": rows, "gone": [{"id": f"g{number}", "text": f"Text {number}."} for number in range(5)]}
     for name, texts in write.items():
-        (base / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in texts))
+        write_rows(base / f"{name}.jsonl", texts)
     steps: list[Any] = [
         {"step": "length", "min_characters": 150, "max_words": 1500},
         {"step": "pii"},
@@ -46,8 +45,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         {"step": "decontaminate", "texts": [LEAK]},
     ]
     sources: list[Any] = [{"files": str(base / f"{name}.jsonl"), "name": name} for name in write]
-    (base / "stage").mkdir()
-    stage = StageFolder(path=base / "stage", seed=1, progress=Recorder())
+    stage = stage_folder(base / "stage", Listener())
     run_stage(CurateConfig(sources=sources, steps=steps, samples=8, workers=1), {}, stage)
     return base / "stage/documents"
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import gzip
-import json
 from pathlib import Path
 
 from ingot.envs.tasks.gsm8k import Gsm8k
 from ingot.recipe.flow import run_recipe
 from ingot.recipe.load import load_recipe
+from tests.making.rows import read_rows, write_rows
 
 RECIPE = """
 name: prompts
@@ -24,14 +23,13 @@ stages:
 
 def test_prompts_are_deduplicated_and_decontaminated(shared_data: Path, tmp_path: Path) -> None:
     def rows(name: str) -> list[dict[str, str]]:
-        with gzip.open(shared_data / "gsm8k" / f"{name}.jsonl.gz", "rt", encoding="utf-8") as file:
-            return [json.loads(line) for line in file]
+        return read_rows(shared_data / "gsm8k" / f"{name}.jsonl.gz")
 
     clean, test = rows("train")[:40], rows("test_dev")[:20]
     again = [{**row, "question": f"{row['question']} Think."} for row in clean[:5]]  # nearly the same
     leaked = [{**row, "question": f"Hello! {row['question']}"} for row in test[:4]]
     for name, written in (("train", [*clean, *again, *leaked]), ("test", test)):
-        (tmp_path / f"{name}.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in written), encoding="utf-8")
+        write_rows(tmp_path / f"{name}.jsonl", written)
     recipe = tmp_path / "recipe.yaml"
     paths = {"TRAIN": tmp_path / "train.jsonl", "TEST": tmp_path / "test.jsonl"}
     text = RECIPE

@@ -23,6 +23,7 @@ from ingot.tokens.chat import Message, ToolCall
 from ingot.workspace.errors import DataError
 from tests.envs.rollout.test_rollout import CHAT, END, Fixed, turn_tokens
 from tests.envs.script import Reply, Script
+from tests.making.processes import wait_until
 
 LIMITS = Limits(max_new_tokens=200, max_tokens=2000, max_turns=8)
 
@@ -288,10 +289,7 @@ def test_groups_come_as_they_end_and_the_rest_is_cancelled() -> None:
     setups, teardowns = (sum(line.startswith(what) for line in game.log) for what in ("setup", "teardown"))
     assert setups == teardowns >= 20
     assert set(policy.begun) <= set(policy.cancelled), "what is not written is cancelled"
-    deadline = time.monotonic() + 10
-    while set(threading.enumerate()) - before and time.monotonic() < deadline:
-        time.sleep(0.01)  # idle threads end when they notice
-    assert not set(threading.enumerate()) - before
+    wait_until(lambda: not set(threading.enumerate()) - before, otherwise="idle threads end when they notice")
     # each episode is that of a rollout of all, whatever its neighbours
     tasks = [group[0].task for group in groups for _ in range(4)]
     whole = rollout(tasks, Says(policy.turns), CHAT, {"guess": Guess(largest=0)}, limits=Limits(20, 500, 1))

@@ -33,6 +33,7 @@ from ingot.sandbox.worker import SandboxError
 from ingot.tokens.chat import Message, ToolCall
 from tests.envs.fragile import fragile
 from tests.envs.rollout.test_rollout import CHAT
+from tests.making.processes import wait_until
 from tests.slow import first_fast
 
 GROUP = 4
@@ -174,8 +175,5 @@ def test_many_episodes_with_faults(episodes: int) -> None:
         assert fault not in expected or answers == expected[fault]
     assert set(seen) == set(FAULTS) and sum(seen.values()) == episodes
     end_idle_children()
-    deadline = time.monotonic() + 20
-    while threading.active_count() > threads and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert threading.active_count() <= threads, [thread.name for thread in threading.enumerate()]
+    wait_until(lambda: threading.active_count() <= threads)
     assert not set(sandboxes()) - others, "no sandbox outlives its episode"

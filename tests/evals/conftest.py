@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-import torch
 
 from ingot.checkpoints.checkpoint import load_model, save_checkpoint
 from ingot.model.config import BlockConfig, InitialConfig, ModelConfig
@@ -70,7 +69,6 @@ def write_shards(folder: Path, tokenizer: Tokenizer, texts: list[str]) -> None:
 
 @pytest.fixture(scope="session")
 def world(tmp_path_factory: pytest.TempPathFactory) -> World:
-    torch.set_num_threads(1)
     folder = tmp_path_factory.mktemp("world")
     modules = (json, string, textwrap)
     texts = [inspect.getsource(value) for module in modules for value in vars(module).values() if _is_ours(value)]

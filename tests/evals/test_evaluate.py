@@ -39,6 +39,7 @@ from ingot.workspace.progress import Progress
 from ingot.workspace.stage import StageFolder
 from tests.envs.script import Reply, Script, wrong
 from tests.evals.conftest import World
+from tests.making.stages import stage_folder
 
 MIX = TaskMix()
 KINDS = (
@@ -184,7 +185,7 @@ def test_the_stage_writes_scores_and_is_deterministic(world: World, tmp_path: Pa
     config = stage_config(tasks={"kinds": kinds, "temperature": 1.0})
     written = []
     for name, seed in (("first", 5), ("second", 5), ("third", 6)):
-        summary = run_stage(config, inputs, StageFolder(tmp_path / name, seed, Progress()))
+        summary = run_stage(config, inputs, stage_folder(tmp_path / name, seed=seed))
         scores = tmp_path / name / "scores"
         assert summary == {metric: row["value"] for metric, row in read_json(scores / "scores.json").items()}
         written.append([(scores / file).read_bytes() for file in ("scores.json", "tasks.json", "samples.jsonl")])
@@ -218,7 +219,7 @@ def test_the_stage_writes_scores_and_is_deterministic(world: World, tmp_path: Pa
 def test_suites_can_be_left_out(world: World, tmp_path: Path) -> None:
     config = stage_config(tasks=None, needle=None, continuations=None)
     summary = run_stage(
-        config, {"checkpoint": world.checkpoint, "shards": world.shards}, StageFolder(tmp_path, 0, Progress())
+        config, {"checkpoint": world.checkpoint, "shards": world.shards}, stage_folder(tmp_path, seed=0)
     )
     assert set(summary) == {"bits_per_byte", "unigram_bits_per_byte", "unigram_token_bits_per_byte"}
 
@@ -229,7 +230,7 @@ def test_both_ways_of_thinking_are_measured_where_a_suite_knows_them(world: Worl
     kinds = [{"kind": kind, "count": 3} for kind in ("arithmetic", "no_think")]
     config = stage_config(tasks={"kinds": kinds}, **more).model_copy(update={"thinking": "both"})
     inputs = {"checkpoint": world.checkpoint, "shards": world.shards}
-    run_stage(config, inputs, StageFolder(tmp_path / "both", 0, Progress()))
+    run_stage(config, inputs, stage_folder(tmp_path / "both", seed=0))
     found = set(load_scores(tmp_path / "both"))
     named = {f"{measure}/{kind}" for measure in ("accuracy", "format") for kind in ("arithmetic", "no_think", "all")}
     assert {name for name in found if "think/" in name} == {
@@ -268,7 +269,7 @@ def test_a_limit_holds_for_every_suite(world: World, tmp_path: Path) -> None:
     more: dict[str, dict[str, object] | None] = {"preferences": {"kinds": [{"kind": "arithmetic", "count": 4}]}}
     config = stage_config(**more).model_copy(update={"limit": 2})
     inputs = {"checkpoint": world.checkpoint, "shards": world.shards}
-    run_stage(config, inputs, StageFolder(tmp_path / "few", 0, Progress()))
+    run_stage(config, inputs, stage_folder(tmp_path / "few", seed=0))
     counts = {name: metric.estimate.count for name, metric in load_scores(tmp_path / "few").items()}
     assert {name: counts[name] for name in ("bits_per_byte", "unigram_bits_per_byte", "preference/arithmetic")} == {
         "bits_per_byte": 2,
@@ -277,7 +278,7 @@ def test_a_limit_holds_for_every_suite(world: World, tmp_path: Path) -> None:
     }
     assert counts["needle/96"] == 2 * 3  # of each depth
     one = stage_config(tasks=None, needle=None, bits_per_byte=None).model_copy(update={"limit": 1})
-    run_stage(one, inputs, StageFolder(tmp_path / "one", 0, Progress()))
+    run_stage(one, inputs, stage_folder(tmp_path / "one", seed=0))
     assert [sample["prompt"] for sample in read_jsonl(tmp_path / "one" / "scores" / "samples.jsonl")] == ["def main"]
 
 
@@ -327,7 +328,7 @@ def test_texts_that_do_not_fit_are_found_before_the_tasks(
     monkeypatch.setattr("ingot.inference.engine.Engine.step", lambda *rest: begun.append(rest))
     inputs = {"checkpoint": world.checkpoint, "shards": world.shards}
     with pytest.raises(IngotError, match=problem):
-        run_stage(stage_config(**changes), inputs, StageFolder(tmp_path, 0, Progress()))
+        run_stage(stage_config(**changes), inputs, stage_folder(tmp_path, seed=0))
     assert not begun
 
 

@@ -14,8 +14,7 @@ from ingot.evals.verdict import judge
 from ingot.evals.verdict import run as run_stage
 from ingot.workspace.errors import ArtifactError, CheckFailed, RecipeError
 from ingot.workspace.files import read_json
-from ingot.workspace.progress import Progress
-from ingot.workspace.stage import StageFolder
+from tests.making.stages import stage_folder
 
 
 def accuracy(*values: float) -> dict[str, Metric]:
@@ -150,7 +149,7 @@ def test_scores_survive_the_disk(tmp_path: Path) -> None:
 
 
 def test_the_stage_writes_first_and_then_fails(tmp_path: Path) -> None:
-    folder = StageFolder(tmp_path / "verdict-1", 0, Progress())
+    folder = stage_folder(tmp_path / "verdict-1", seed=0)
     good = {"metric": "accuracy/all", "stage": "rl", "above": "sft", "sigmas": 1}
     bad = {**good, "sigmas": 9}
     config = VerdictConfig.model_validate({"claims": [good, bad]})
@@ -163,7 +162,7 @@ def test_the_stage_writes_first_and_then_fails(tmp_path: Path) -> None:
 
 
 def test_the_stage_passes(tmp_path: Path) -> None:
-    folder = StageFolder(tmp_path / "verdict-1", 0, Progress())
+    folder = stage_folder(tmp_path / "verdict-1", seed=0)
     config = VerdictConfig(claims=(claim(above="sft", sigmas=1),))
     summary = run_stage(config, {"scores": folders(tmp_path)}, folder)
     assert summary["held"] == 1 and summary["claims"][0].startswith("held: accuracy/all of rl above sft")

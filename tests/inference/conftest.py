@@ -69,12 +69,6 @@ def reference_logprobs(model: Transformer, prompt: list[int], tokens: list[int],
     return [float(row[token]) for row, token in zip(table, tokens, strict=True)]
 
 
-@pytest.fixture(autouse=True)
-def one_thread() -> None:
-    """Tiny products are slower on more threads."""
-    torch.set_num_threads(1)
-
-
 @pytest.fixture
 def model() -> Transformer:
     return tiny_model()

@@ -57,7 +57,6 @@ def mixed(seed: int = 3) -> Transformer:
 
 @pytest.fixture(scope="module")
 def group() -> Iterator[EngineGroup]:
-    torch.set_num_threads(1)
     made = EngineGroup(MIXED, torch.float32, ["cpu", "cpu"])
     yield made
     made.close()

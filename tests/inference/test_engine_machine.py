@@ -13,7 +13,6 @@ from functools import cache
 
 import numpy as np
 import pytest
-import torch
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
@@ -108,7 +107,6 @@ class EngineMachine(RuleBasedStateMachine):
         pages=st.integers(5, 14),
     )
     def begin(self, kind: str, late: bool, slots: int, chunk: int, pages: int) -> None:
-        torch.set_num_threads(1)
         self.kind, self.model = kind, make_model(short_mini(kind))
         self.engine = Engine(self.model, slots=slots, length=LENGTH, chunk=chunk)
         room = self.engine._memory.cache_shape

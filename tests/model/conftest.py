@@ -3,17 +3,10 @@
 from __future__ import annotations
 
 import pytest
-import torch
 
 from ingot.tokens.config import TokenizerConfig
 from ingot.tokens.tokenizer import Tokenizer
 from ingot.tokens.train_tokenizer import train_tokenizer
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> None:
-    """Tiny products are slower on more threads."""
-    torch.set_num_threads(1)
 
 
 @pytest.fixture(scope="session")

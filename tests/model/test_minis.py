@@ -7,7 +7,6 @@ import random
 from pathlib import Path
 
 import pytest
-import torch
 from torch import Tensor
 
 from ingot.model.initialise import initialise
@@ -17,9 +16,10 @@ from ingot.tokens.batch import TokenSequence as Text
 from ingot.tokens.packing import make_batch
 from ingot.train.config import LanguageConfig
 from ingot.train.losses.terms import language_terms
+from tests.making.stages import stage_folder
 from tests.model.minis import MINIS, covering_fast, few_layers, mini
 from tests.train.corpus import Corpus, mean_of_last, shakespeare, train, write_corpus
-from tests.train.toy import FixedSource, make_trainer, run_without_final_checkpoint, stage_folder
+from tests.train.toy import FixedSource, make_trainer, run_without_final_checkpoint
 
 VOCABULARY = 512
 ROW = 128  # longer than every window, chunk and selection of keys of the miniatures
@@ -57,7 +57,6 @@ def one_step(model: Transformer, folder: Path) -> tuple[float, dict[str, Tensor]
 
 @pytest.mark.parametrize("name", covering_fast(MINIS))
 def test_a_step_reaches_every_parameter_and_equals_float64(name: str, tmp_path: Path) -> None:
-    torch.set_num_threads(1)
     model = Transformer(few_layers(mini(name, VOCABULARY)))
     initialise(model, seed=0)
     precise_loss, precise = one_step(copy.deepcopy(model).double(), tmp_path / "float64")

@@ -22,6 +22,7 @@ from ingot.recipe.load import load_recipe
 from ingot.workspace.errors import DataError, RecipeError
 from ingot.workspace.files import read_jsonl
 from tests.evals.conftest import World
+from tests.making.rows import write_rows
 
 GUIDE = Path(__file__).parents[2] / "docs/guides/task-kind.md"
 CITIES = [
@@ -56,7 +57,7 @@ def rows(cities: list[tuple[str, str]]) -> list[dict[str, Any]]:
 
 
 def write(path: Path, rows: list[dict[str, Any]]) -> str:
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    write_rows(path, rows)
     return str(path)
 
 

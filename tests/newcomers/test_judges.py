@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 
@@ -14,8 +13,9 @@ from ingot.evals.scores.scores import load_scores
 from ingot.recipe.flow import run_recipe
 from ingot.recipe.load import load_recipe
 from ingot.recipe.work import list_work
-from ingot.workspace.errors import RecipeError
 from tests.evals.conftest import World
+from tests.making.recipes import assert_refused
+from tests.making.rows import write_rows
 
 ROOT = Path(__file__).parents[2]
 RECIPE = """
@@ -37,7 +37,7 @@ def recipe(world: World, tmp_path: Path) -> Path:
     assert shown is not None
     (tmp_path / "keywords.py").write_text(shown[1], encoding="utf-8")
     rows = [{"instruction": f"Task {n}", "input": "", "output": "yes yes" if n % 2 else "no"} for n in range(4)]
-    (tmp_path / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    write_rows(tmp_path / "rows.jsonl", rows)
     path = tmp_path / "recipe.yaml"
     path.write_text(
         RECIPE.replace("CHECKPOINT", str(world.checkpoint)).replace("FOLDER", str(tmp_path)), encoding="utf-8"
@@ -81,7 +81,4 @@ def test_it_judges_for_an_environment(recipe: Path) -> None:
 def test_errors_say_where_and_what_to_do(recipe: Path, old: str, new: str, said: str) -> None:
     mute = "from ingot.envs.verifiers.judges.config import JudgeConfig\n\nclass Mute(JudgeConfig): pass\nclass Other: pass\n"
     (recipe.parent / "mute.py").write_text(mute, encoding="utf-8")
-    recipe.write_text(recipe.read_text(encoding="utf-8").replace(old, new), encoding="utf-8")
-    with pytest.raises(RecipeError) as caught:
-        load_recipe(recipe)
-    assert said in str(caught.value) and f"{recipe}:" in str(caught.value)
+    assert_refused(recipe, old, new, said)

@@ -27,11 +27,12 @@ from ingot.recipe.work import list_work
 from ingot.train.losses.policy_gradient import PolicyGradient
 from ingot.train.losses.surrogates import Clip
 from ingot.train.losses.terms import Scored
-from ingot.workspace.errors import RecipeError
 from ingot.workspace.files import read_jsonl
 from ingot.workspace.outside import load_outside
 from tests.envs.script import wrong
 from tests.evals.conftest import World
+from tests.making.recipes import assert_refused
+from tests.making.rows import write_rows
 
 OUTSIDE = Path(__file__).parents[2] / "examples"
 GUIDE = Path(__file__).parents[2] / "docs/guides/task-kind.md"
@@ -182,7 +183,7 @@ def test_an_environment_that_pays_for_nothing_is_found_out(tmp_path: Path, paid:
 
 def test_an_environment_of_which_some_tasks_have_no_solution_is_tried_without(tmp_path: Path) -> None:
     row = {"prompt": "Write about tea without commas.", "instruction_id_list": ["punctuation:no_comma"], "kwargs": [{}]}
-    (tmp_path / "rows.jsonl").write_text(json.dumps(row) + "\n", encoding="utf-8")
+    write_rows(tmp_path / "rows.jsonl", [row])
     words = ["env", "test", "instructions", "--split", "test", "--set", f"test=['{tmp_path}/rows.jsonl']"]
     tried = CliRunner().invoke(app, words)
     assert "note: not every task has a solution" in tried.stdout
@@ -206,7 +207,7 @@ def test_an_environment_of_which_some_tasks_have_no_solution_is_tried_without(tm
         (
             "squares.py:Squares: 1",
             "squares.py:Sqares: 1",
-            "MINE/squares.py has no Sqares\n  fix: did you mean Squares?",
+            "RECIPE/squares.py has no Sqares\n  fix: did you mean Squares?",
         ),
         (
             "suite: echoes.py:Echoes, times: 3",
@@ -226,7 +227,7 @@ def test_an_environment_of_which_some_tasks_have_no_solution_is_tried_without(tm
         (
             "algorithm: pass_at_k.py:PassAtK",
             "algorithm: pass_at_n.py:PassAtK",
-            "there is no file MINE/pass_at_n.py\n  fix: write the path from",
+            "there is no file RECIPE/pass_at_n.py\n  fix: write the path from",
         ),
         (
             "algorithm: pass_at_k.py:PassAtK",
@@ -252,15 +253,9 @@ def test_an_environment_of_which_some_tasks_have_no_solution_is_tried_without(tm
     ],
 )
 def test_errors_say_where_and_what_to_do(recipe: Path, old: str, new: str, said: str) -> None:
-    text = recipe.read_text(encoding="utf-8")
-    assert old in text
     code = "from ingot.post.rl.objective import GroupRelative\n\n\nclass NoLoss(GroupRelative):\n    pass\n"
     (recipe.parent / "no_loss.py").write_text(code, encoding="utf-8")
-    recipe.write_text(text.replace(old, new), encoding="utf-8")
-    with pytest.raises(RecipeError) as caught:
-        load_recipe(recipe)
-    assert said.replace("MINE", str(recipe.parent)) in str(caught.value)
-    assert f"{recipe}:" in str(caught.value)  # the place in the YAML
+    assert_refused(recipe, old, new, said)
 
 
 def test_the_algorithm_is_pass_at_k(recipe: Path) -> None:

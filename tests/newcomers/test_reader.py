@@ -12,8 +12,9 @@ import pytest
 from ingot.recipe.flow import run_recipe
 from ingot.recipe.load import load_recipe
 from ingot.recipe.work import list_work
-from ingot.workspace.errors import DataError, RecipeError
+from ingot.workspace.errors import DataError
 from ingot.workspace.files import read_jsonl
+from tests.making.recipes import assert_refused
 
 PAGE = Path(__file__).parents[2] / "docs/guides/small-parts.md"
 RECIPE = """
@@ -75,8 +76,4 @@ def test_a_mistake_in_it_ends_the_stage_with_its_line(recipe: Path) -> None:
     ],
 )
 def test_errors_say_where_and_what_to_do(recipe: Path, new: str, said: str) -> None:
-    changed = recipe.read_text(encoding="utf-8").replace("stanzas.py:read", new)
-    recipe.write_text(changed, encoding="utf-8")
-    with pytest.raises(RecipeError) as caught:
-        load_recipe(recipe)
-    assert said in str(caught.value) and f"{recipe}:" in str(caught.value)
+    assert_refused(recipe, "stanzas.py:read", new, said)

@@ -25,6 +25,7 @@ from ingot.tokens.chat import Message
 from ingot.workspace.errors import CheckFailed, RecipeError
 from ingot.workspace.files import read_jsonl
 from tests.evals.conftest import World
+from tests.making.recipes import assert_refused
 
 GUIDE = Path(__file__).parents[2] / "docs/guides/environment.md"
 TOKENS = "async def tokens(episode):\n    return episode.sampled_count\n"
@@ -138,10 +139,7 @@ def test_in_python_the_function_itself_will_do(recipe: Path, tmp_path: Path, mon
 def test_errors_say_where_and_what_to_do(recipe: Path, old: str, new: str, said: str) -> None:
     pair = "def pair(episode, other):\n    return 1.0\n\n\ndef tokens(episode):\n    return 1.0\n"
     (recipe.parent / "pair.py").write_text(pair, encoding="utf-8")
-    recipe.write_text(recipe.read_text(encoding="utf-8").replace(old, new), encoding="utf-8")
-    with pytest.raises(RecipeError) as caught:
-        load_recipe(recipe)
-    assert said in str(caught.value) and f"{recipe}:" in str(caught.value)
+    assert_refused(recipe, old, new, said)
 
 
 def episodes(*answers: str) -> list[Episode]:

@@ -13,9 +13,9 @@ import pytest
 from ingot.recipe.flow import run_recipe
 from ingot.recipe.load import load_recipe
 from ingot.recipe.work import list_work
-from ingot.workspace.errors import RecipeError
 from ingot.workspace.files import read_json, read_jsonl
 from tests.data.synthesize.server import Reply, completion, serving
+from tests.making.recipes import assert_refused
 
 PAGE = Path(__file__).parents[2] / "docs/guides/small-parts.md"
 RECIPE = """
@@ -93,7 +93,4 @@ def test_errors_say_where_and_what_to_do(recipe: Path, old: str, new: str, said:
     head = "from ingot.data.synthesize.task import PassageTask\n\nclass Half(PassageTask):\n"
     half = f"{head}    def ask(self, passage, number): pass\n"
     (recipe.parent / "half.py").write_text(half, encoding="utf-8")
-    recipe.write_text(recipe.read_text(encoding="utf-8").replace(old, new), encoding="utf-8")
-    with pytest.raises(RecipeError) as caught:
-        load_recipe(recipe)
-    assert said in str(caught.value) and f"{recipe}:" in str(caught.value)
+    assert_refused(recipe, old, new, said)

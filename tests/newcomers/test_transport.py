@@ -11,9 +11,9 @@ from ingot.planner.plan import make_plan
 from ingot.recipe.flow import run_recipe
 from ingot.recipe.load import load_recipe
 from ingot.recipe.work import list_work
-from ingot.workspace.errors import RecipeError
 from ingot.workspace.files import read_jsonl
 from tests.evals.conftest import World
+from tests.making.recipes import assert_refused
 
 THREADS = (Path(__file__).parent / "transport" / "threads.py").read_text(encoding="utf-8")
 RECIPE = """
@@ -63,7 +63,4 @@ def test_samplers_are_threads(recipe: Path, tmp_path: Path, monkeypatch: pytest.
     ],
 )
 def test_errors_say_where_and_what_to_do(recipe: Path, new: str, said: str) -> None:
-    recipe.write_text(recipe.read_text(encoding="utf-8").replace("threads.py:Threads", new), encoding="utf-8")
-    with pytest.raises(RecipeError) as caught:
-        load_recipe(recipe)
-    assert said.replace("RECIPE", str(recipe.parent)) in str(caught.value) and f"{recipe}:" in str(caught.value)
+    assert_refused(recipe, "threads.py:Threads", new, said)

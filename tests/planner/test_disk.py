@@ -14,8 +14,7 @@ from ingot.planner.cost import Cost
 from ingot.post import sft
 from ingot.post.sft_config import SftConfig
 from ingot.recipe.recipe import FromPath
-from ingot.workspace.progress import Progress
-from ingot.workspace.stage import StageFolder
+from tests.making.stages import stage_folder
 from tests.post.making import SUMS, checkpoint_of, tiny_tokenizer
 from tests.train.parallel.models import shape
 
@@ -40,7 +39,7 @@ def test_a_stage_with_adapters_takes_the_bytes_that_are_planned(form: str, tmp_p
             "checkpoints": {"every": 1, "keep_every": 1},
         }
     )
-    folder = StageFolder(tmp_path / "sft", 1, Progress())
+    folder = stage_folder(tmp_path / "sft")
     sft.run(config, {"checkpoint": start}, folder)
     size = sum(file.stat().st_size for file in folder.path.rglob("*") if file.is_file())
     cost = Cost(parameters=sum(each.numel() for each in model.parameters()))

@@ -34,8 +34,7 @@ from ingot.recipe.stages import STAGES
 from ingot.train.config import TrainingConfig
 from ingot.train.parallel.config import MeshConfig
 from ingot.workspace.estimates import NOTHING, SamplerMemory
-from ingot.workspace.progress import Progress
-from ingot.workspace.stage import StageFolder
+from tests.making.stages import stage_folder
 from tests.planner.test_memory import DEVICE, LLAMA, ONE, llama
 from tests.planner.test_plan import EMBEDDING, LAYER, NORMS, REAL
 from tests.post.making import SUMS, engine_of, tiny_model, tiny_tokenizer
@@ -202,7 +201,7 @@ def test_against_an_engine(preset: str) -> None:
 
 def test_against_stages(tmp_path: Path) -> None:
     """The sources of RL and of distillation, with all that they hold."""
-    tokenizer, folder = tiny_tokenizer(), StageFolder(tmp_path, 1, Progress())
+    tokenizer, folder = tiny_tokenizer(), stage_folder(tmp_path)
     model, copy, teacher = (tiny_model(tokenizer, seed=seed) for seed in range(3))
     options = {"steps": 1, "sequence_length": 64, "tasks": SUMS, "prompts_per_step": 3, "device": "cpu"}
     rl = RlConfig.model_validate(options | {"algorithm": {"algorithm": "grpo", "reference_weight": 0.1}, "group": 2})

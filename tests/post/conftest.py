@@ -6,23 +6,16 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-import torch
 
 from ingot.optim.config import AdamWConfig
 from ingot.post import sft
 from ingot.post.sft_config import SftConfig
 from ingot.tokens.chat import ChatFormat
 from ingot.tokens.tokenizer import Tokenizer
-from ingot.workspace.progress import Progress
 from ingot.workspace.stage import StageFolder
+from tests.making.stages import stage_folder
 from tests.once import once
 from tests.post.making import SUMS, checkpoint_of, tiny_model, tiny_tokenizer
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> None:
-    """Tiny products are slower on more threads."""
-    torch.set_num_threads(1)
 
 
 @pytest.fixture(scope="session")
@@ -39,14 +32,13 @@ def chat(tokenizer: Tokenizer) -> ChatFormat:
 def schooled(tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory) -> StageFolder:
     """The folder of a finished SFT stage whose model gets about two fifths of the small world's sums right."""
     path = once(tmp_path_factory, "schooled", lambda place: school(tokenizer, place))
-    return StageFolder(path, seed=1, progress=Progress())
+    return stage_folder(path)
 
 
 def school(tokenizer: Tokenizer, place: Path) -> Path:
     """Run the stage below `place`."""
-    torch.set_num_threads(1)
     base = checkpoint_of(tiny_model(tokenizer, std=0.05), place / "base")
-    folder = StageFolder(place / "sft", seed=1, progress=Progress())
+    folder = stage_folder(place / "sft")
     config = SftConfig(
         steps=110,
         sequence_length=64,
@@ -64,4 +56,4 @@ def school(tokenizer: Tokenizer, place: Path) -> Path:
 @pytest.fixture
 def make_folder(tmp_path: Path) -> Callable[[str], StageFolder]:
     """Stage folders by name below the test's own folder."""
-    return lambda name: StageFolder(tmp_path / name, seed=1, progress=Progress())
+    return lambda name: stage_folder(tmp_path / name)

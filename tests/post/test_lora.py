@@ -24,8 +24,8 @@ from ingot.tokens.tokenizer import Tokenizer
 from ingot.train.config import TrainingConfig
 from ingot.train.layouts.steps import fresh
 from ingot.workspace.files import read_json
-from ingot.workspace.progress import Progress
 from ingot.workspace.stage import StageFolder
+from tests.making.stages import stage_folder
 from tests.post.making import blank_batch, checkpoint_of, engine_of, nudged
 from tests.post.test_processes import Case, Inputs, check_equal, place, run_stage
 from tests.post.test_resume import run_interrupted
@@ -125,9 +125,9 @@ def test_a_resumed_run_is_the_undisturbed_one(options: dict[str, Any], inputs: I
             "activations": {"keep": "blocks"},
         }
     )  # fmt: skip
-    stage.run(config, inputs["sft"], StageFolder(tmp_path / "one", 1, Progress()))
+    stage.run(config, inputs["sft"], stage_folder(tmp_path / "one"))
     run_interrupted(stage, config, inputs["sft"], tmp_path / "two", [2])
-    one, two = (StageFolder(tmp_path / name, 1, Progress()).metrics.read() for name in ("one", "two"))
+    one, two = (stage_folder(tmp_path / name).metrics.read() for name in ("one", "two"))
     assert [_lasting(row) for row in one] == [_lasting(row) for row in two]
     assert one[-1]["loss"] != one[0]["loss"]
     _same(load_model(tmp_path / "one").state_dict(), load_model(tmp_path / "two").state_dict())
@@ -155,11 +155,11 @@ def test_recomputation_draws_the_same_dropout(recomputed: str, inputs: Inputs, t
             "checkpoints": SELDOM,
         }
         run_stage(("sft", {}), inputs, tmp_path / keep, **options)
-        runs[keep] = StageFolder(tmp_path / keep, 1, Progress()).metrics.read()
+        runs[keep] = stage_folder(tmp_path / keep).metrics.read()
     run_stage(("sft", {}), inputs, tmp_path / "without", lora=LORA, checkpoints=SELDOM)
     for name in ("loss", "gradient_norm"):
         assert runs[recomputed][-1][name] == pytest.approx(runs["all"][-1][name], rel=1e-5)
-    assert StageFolder(tmp_path / "without", 1, Progress()).metrics.read()[-1]["loss"] != runs["all"][-1]["loss"]
+    assert stage_folder(tmp_path / "without").metrics.read()[-1]["loss"] != runs["all"][-1]["loss"]
 
 
 def test_only_the_named_rows_train(inputs: Inputs, tmp_path: Path) -> None:
@@ -208,7 +208,7 @@ def test_the_reference_of_rl_is_the_model_without_its_adapters(inputs: Inputs, t
             "prompts_per_step": 3, "group": 2, "algorithm": {"algorithm": "grpo", "reference_weight": 0.1},
         }
     )  # fmt: skip
-    folder = StageFolder(tmp_path, 1, Progress())
+    folder = stage_folder(tmp_path)
     _, model, _ = begin(config, inputs["rl"]["checkpoint"], seed=0)
     source = RlSource(model, config, folder)
     assert source.scores.frozen is None and source.scores.reference is None
@@ -271,7 +271,7 @@ def test_a_kept_step_is_a_model(inputs: Inputs, tmp_path: Path) -> None:
     for name, value in result.items():
         torch.testing.assert_close(last[name], value, rtol=0, atol=0)
     stage = KINDS["merge"]
-    folder = StageFolder(tmp_path / "merge", 1, Progress())
+    folder = stage_folder(tmp_path / "merge")
     given = {"checkpoints": {"sft": tmp_path / "sft" / "checkpoint"}}
     stage.run(stage.config.model_validate({"last": 2}), given, folder)
     for name, value in load_model(tmp_path / "merge").state_dict().items():

@@ -15,8 +15,7 @@ from ingot.post.reward_config import RewardConfig
 from ingot.post.rewards.reward_model import RewardModel
 from ingot.tokens.tokenizer import Tokenizer
 from ingot.workspace.files import read_json
-from ingot.workspace.progress import Progress
-from ingot.workspace.stage import StageFolder
+from tests.making.stages import stage_folder
 from tests.post.making import checkpoint_of, tiny_model
 from tests.post.test_lora import LORA
 from tests.post.test_processes import run_stage
@@ -37,7 +36,7 @@ def train_reward(mesh: dict[str, int], base: Path, path: Path, steps: int = 3) -
     files = (str(base.parent / "pairs.jsonl"),)
     options = {"files": files, "held_out": 20, "steps": steps, "batch_answers": 8, "lora": LORA}
     config = RewardConfig.model_validate(SHORT | options | {"optimizer": optimizer, "mesh": mesh})
-    return reward.run(config, {"checkpoint": base}, StageFolder(path, 1, Progress()))
+    return reward.run(config, {"checkpoint": base}, stage_folder(path))
 
 
 def train_all(base: Path) -> list[dict[str, Any]]:

@@ -22,6 +22,7 @@ from ingot.post.synthesis.config import SynthesizeConfig
 from ingot.recipe.load import load_recipe
 from ingot.tokens.tokenizer import Tokenizer
 from ingot.workspace.stage import StageFolder
+from tests.making.rows import write_rows
 from tests.post.making import checkpoint_of, tiny_model
 
 ROOT = Path(__file__).parents[2]
@@ -40,7 +41,7 @@ def test_from_files_to_a_fine_tuned_chat(
     assert {recognise(row) for row in rows} == set(FORMS)
     data = tmp_path / "data"
     data.mkdir()
-    (data / "conversations.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows), encoding="utf-8")
+    write_rows(data / "conversations.jsonl", rows)
     (data / "alpaca.json").write_text(json.dumps([row for row in rows if "instruction" in row] * 4), encoding="utf-8")
     Dataset.from_list([row for row in rows if "tools" in row]).to_parquet(data / "tools.parquet")
     monkeypatch.chdir(tmp_path)
@@ -69,7 +70,7 @@ def test_adapters_from_a_file_to_a_hugging_face_folder(
     base = tmp_path / "base"
     checkpoint_of(tiny_model(tokenizer, width=128), base)
     row = {"messages": [{"role": "user", "content": "Who?"}, {"role": "assistant", "content": "Pip."}]}
-    (tmp_path / "FILE.jsonl").write_text(f"{json.dumps(row)}\n" * 3, encoding="utf-8")
+    write_rows(tmp_path / "FILE.jsonl", [row] * 3)
     page = re.search(r"```\n(ingot sft recipes/own-conversations-lora.*?)```", GUIDE, re.DOTALL)
     assert page is not None
     commands = [line.partition("#")[0].split() for line in page[1].splitlines()]

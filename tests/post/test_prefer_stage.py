@@ -22,7 +22,9 @@ from ingot.workspace.errors import RecipeError
 from ingot.workspace.files import read_jsonl
 from ingot.workspace.stage import StageFolder
 from tests.data.synthesize.server import Reply, completion, serving
+from tests.making.rows import write_rows
 from tests.post.making import SUMS, checkpoint_of, nudged, tiny_model
+from tests.slow import first_fast
 
 MakeFolder = Callable[[str], StageFolder]
 SHORT = {"sequence_length": 128, "precision": "float32", "device": "cpu"}
@@ -47,31 +49,23 @@ def people(shared_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def write(path: Path, rows: Sequence[dict[str, Any]]) -> str:
-    path.write_text("".join(f"{json.dumps(row)}\n" for row in rows), encoding="utf-8")
+    write_rows(path, rows)
     return str(path)
 
 
 @pytest.mark.parametrize(
     ("algorithm", "steps"),
-    [
-        ({"algorithm": "dpo"}, 14),  # with a reference
-        ({"algorithm": "simpo"}, 14),  # without
-        ({"algorithm": "kto"}, 50),  # rated answers instead of pairs
-        *(
-            pytest.param(
-                *case, marks=pytest.mark.slow
-            )  # other formulas in the same stage: test_prefer_losses.py has them
-            for case in (
-                ({"algorithm": "ipo"}, 14),
-                (
-                    {"algorithm": "orpo", "beta": 3.0},
-                    28,
-                ),  # 0.1 leaves nearly all to the cross-entropy, which is slow here
-                ({"algorithm": "apo_zero"}, 14),
-                ({"algorithm": "apo_down"}, 24),
-            )
-        ),
-    ],
+    first_fast(  # test_prefer_losses.py and test_prefer_peer.py have the formulas
+        [
+            ({"algorithm": "dpo"}, 14),  # with a reference
+            ({"algorithm": "simpo"}, 14),  # without
+            ({"algorithm": "kto"}, 50),  # rated answers instead of pairs
+            ({"algorithm": "ipo"}, 14),
+            ({"algorithm": "orpo", "beta": 3.0}, 28),  # 0.1 leaves nearly all to the cross-entropy, which is slow here
+            ({"algorithm": "apo_zero"}, 14),
+            ({"algorithm": "apo_down"}, 24),
+        ]
+    ),
     ids=lambda value: value["algorithm"] if isinstance(value, dict) else "",
 )
 def test_every_loss_learns_what_people_prefer(

@@ -35,6 +35,7 @@ from ingot.workspace.files import read_jsonl
 from ingot.workspace.interrupt import StopSignal
 from ingot.workspace.progress import Progress
 from ingot.workspace.stage import Stage, StageFolder
+from tests.making.stages import stage_folder
 from tests.post.making import SUMS, checkpoint_of, nudged, tiny_model
 from tests.slow import first_fast
 from tests.train.parallel.models import MOE, shape
@@ -166,7 +167,6 @@ def inputs(schooled: StageFolder, tmp_path_factory: pytest.TempPathFactory) -> I
 @pytest.fixture(scope="module")
 def alone(inputs: Inputs, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The stages in one process: those of CASES."""
-    torch.set_num_threads(1)
     below = tmp_path_factory.mktemp("alone")
     run_cases([(kind, {}) for kind in dict.fromkeys(kind for kind, _ in CASES)], inputs, below)
     for kind in ("rl", "distill"):
@@ -191,7 +191,7 @@ def last_bit_of_rewards(stage: Path) -> float:
 def check_equal(found: Path, expected: Path) -> None:
     """Metrics and weights to 1e-5, sampled texts and their rewards exactly."""
     bounds = dict.fromkeys(("chosen_reward", "rejected_reward", "margin"), last_bit_of_rewards(expected))
-    one, other = (StageFolder(path, 1, Progress()).metrics.read() for path in (found, expected))
+    one, other = (stage_folder(path).metrics.read() for path in (found, expected))
     assert [row["step"] for row in one] == list(range(STEPS))
     for row, wanted in zip(one, other, strict=True):
         assert row.keys() == wanted.keys()

@@ -33,9 +33,9 @@ from ingot.tokens.tokenizer import Tokenizer
 from ingot.train.parallel.config import MeshConfig
 from ingot.train.parallel.layout import make_layout
 from ingot.workspace.errors import Interrupted
-from ingot.workspace.progress import Progress
 from ingot.workspace.stage import StageFolder
 from tests.forking import forking
+from tests.making.stages import Listener, stage_folder
 from tests.post.making import SUMS, checkpoint_of, episode, nudged, random_tokens, with_logprobs
 from tests.train.parallel.ranks import run_ranks
 
@@ -44,16 +44,6 @@ COUNT = PROMPTS * SAMPLES
 Found = list[
     tuple[list[int], list[float], list[float]]
 ]  # of each half of a pair: tokens, sampler's and reference's numbers
-
-
-class Told(Progress):
-    """Keeps what it was told."""
-
-    def __init__(self) -> None:
-        self.said: list[str] = []
-
-    def say(self, text: str) -> None:
-        self.said.append(text)
 
 
 def make_config(**changes: Any) -> PreferConfig:
@@ -65,9 +55,9 @@ def find_pairs(
     checkpoint: Path, path: Path, processes: Processes | None = None, seed: int = 1, **changes: Any
 ) -> tuple[Found, list[str]]:
     """What the stage does before it trains; the pairs with all their numbers, and what was said."""
-    told, config, model = Told(), make_config(**changes), load_model(checkpoint)
+    told, config, model = Listener(), make_config(**changes), load_model(checkpoint)
     processes = processes or Processes()
-    folder = StageFolder(path, seed, told)
+    folder = stage_folder(path, told, seed=seed)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sampled_answers, "PIECE", PIECE)
         patch.setattr(pairs, "PIECE", PIECE)
@@ -76,7 +66,7 @@ def find_pairs(
     halves = [half for pair in found for half in (pair.chosen, pair.rejected)]
     sequences = [sequence for group in groups for sequence in group]
     numbers = [sequence.streams["reference_logprob"] for sequence in sequences]
-    return [(half.tokens(), half.logprobs(), row) for half, row in zip(halves, numbers, strict=True)], told.said
+    return [(half.tokens(), half.logprobs(), row) for half, row in zip(halves, numbers, strict=True)], told.lines
 
 
 @pytest.fixture

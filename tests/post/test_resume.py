@@ -17,6 +17,7 @@ from ingot.workspace.errors import Interrupted
 from ingot.workspace.files import read_jsonl
 from ingot.workspace.progress import Progress
 from ingot.workspace.stage import Stage, StageFolder
+from tests.making.stages import stage_folder
 from tests.post.making import SUMS, checkpoint_of, nudged
 from tests.slow import slow
 from tests.train.toy import TIMES
@@ -76,11 +77,11 @@ def run_interrupted(stage: Stage, config: Any, inputs: dict[str, Path], path: Pa
     """Run to the end, interrupted after each of the given steps."""
     for steps in stops:
         progress = StopAfter(steps)
-        progress.folder = StageFolder(path, seed=1, progress=progress)
+        progress.folder = stage_folder(path, progress)
         with pytest.raises(Interrupted):
             stage.run(config, inputs, progress.folder)
         assert not (path / "checkpoint").exists()
-    return stage.run(config, inputs, StageFolder(path, seed=1, progress=Progress()))
+    return stage.run(config, inputs, stage_folder(path))
 
 
 def timeless(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:

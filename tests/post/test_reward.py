@@ -39,8 +39,9 @@ from ingot.train.losses.terms import LossTerm
 from ingot.workspace.errors import ArtifactError, CheckFailed, DataError, RecipeError
 from ingot.workspace.files import read_jsonl, write_jsonl
 from ingot.workspace.stage import StageFolder
+from tests.making.stages import stage_folder
 from tests.post.making import SUMS, checkpoint_of, episode, random_tokens, tiny_model
-from tests.train.toy import loss_and_gradients, stage_folder
+from tests.train.toy import loss_and_gradients
 
 MakeFolder = Callable[[str], StageFolder]
 SHORT: dict[str, Any] = {"sequence_length": 64, "precision": "float32", "device": "cpu", "optimizer": {"lr": 3e-3}}

@@ -12,8 +12,7 @@ from ingot.checkpoints.checkpoint import load_model
 from ingot.post import reward
 from ingot.post.reward_config import RewardConfig
 from ingot.tokens.tokenizer import Tokenizer
-from ingot.workspace.progress import Progress
-from ingot.workspace.stage import StageFolder
+from tests.making.stages import stage_folder
 from tests.post.making import checkpoint_of, tiny_model
 from tests.post.test_reward import write_rows
 from tests.train.parallel.ranks import run_ranks
@@ -27,7 +26,7 @@ def run_meshes(meshes: Sequence[Mesh], base: Path, file: str, below: Path) -> li
     more = {"optimizer": {"lr": 2e-3, "epsilon": 1e-4}, "precision": "float32", "device": "cpu", "files": (file,)}
     made = []
     for mesh in meshes:
-        folder = StageFolder(below / "-".join(mesh or ["alone"]), 1, Progress())
+        folder = stage_folder(below / "-".join(mesh or ["alone"]))
         config = RewardConfig.model_validate(parts | more | {"mesh": mesh})
         made.append(reward.run(config, {"checkpoint": base}, folder))
     return made

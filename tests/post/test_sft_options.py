@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -28,6 +27,7 @@ from ingot.tokens.chat import ChatFormat
 from ingot.tokens.tokenizer import Tokenizer
 from ingot.workspace.errors import DataError, RecipeError
 from ingot.workspace.stage import StageFolder
+from tests.making.rows import write_rows
 from tests.post.making import checkpoint_of, tiny_model
 from tests.post.peers import PLAIN, llama, peer_tokenizer
 
@@ -183,8 +183,7 @@ def test_shares_of_a_pass() -> None:
 def begin(
     tokenizer: Tokenizer, place: Path, folder: StageFolder, rows: Sequence[dict[str, Any]], **options: Any
 ) -> ConversationSource:
-    file = place / "rows.jsonl"
-    file.write_text("".join(f"{json.dumps(row)}\n" for row in rows), encoding="utf-8")
+    file = write_rows(place / "rows.jsonl", rows)
     given = {"steps": 4, "sequence_length": 100, "tasks": None, "files": [str(file)], **options}
     base = place / "base"
     checkpoint = base if base.is_dir() else checkpoint_of(tiny_model(tokenizer), base)

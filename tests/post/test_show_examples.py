@@ -18,6 +18,7 @@ from ingot.tokens.batch import TokenSequence
 from ingot.tokens.chat import ChatFormat, Message
 from ingot.tokens.tokenizer import Tokenizer
 from ingot.workspace.stage import StageFolder
+from tests.making.rows import write_rows
 from tests.post.making import checkpoint_of, tiny_model
 
 ROW = {
@@ -30,7 +31,7 @@ ROW = {
 
 def test_what_is_printed_is_what_is_learnt(tokenizer: Tokenizer, tmp_path: Path) -> None:
     checkpoint = checkpoint_of(tiny_model(tokenizer), tmp_path / "base")
-    (tmp_path / "talks.jsonl").write_text(json.dumps(ROW) + "\n", encoding="utf-8")
+    write_rows(tmp_path / "talks.jsonl", [ROW])
     stage: dict[str, Any] = {
         "files": [str(tmp_path / "talks.jsonl")],
         "tasks": None,
@@ -60,7 +61,7 @@ def test_the_template_goes_with_the_checkpoint(
     tokenizer: Tokenizer, tmp_path: Path, make_folder: Callable[[str], StageFolder]
 ) -> None:
     checkpoint = checkpoint_of(tiny_model(tokenizer), tmp_path / "base")
-    (tmp_path / "talks.jsonl").write_text(json.dumps(ROW) + "\n", encoding="utf-8")
+    write_rows(tmp_path / "talks.jsonl", [ROW])
     config = SftConfig(
         steps=1,
         sequence_length=256,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections import Counter
 from collections.abc import Callable
@@ -33,6 +32,7 @@ from ingot.tokens.tokenizer import Tokenizer
 from ingot.workspace.errors import CheckFailed, DataError, RecipeError
 from ingot.workspace.files import read_jsonl
 from ingot.workspace.stage import StageFolder
+from tests.making.rows import write_rows
 from tests.post.making import CONTEXT, SUMS, checkpoint_of, nudged, tiny_model
 
 MakeFolder = Callable[[str], StageFolder]
@@ -56,7 +56,7 @@ def test_sft_learns_a_file_by_heart(tokenizer: Tokenizer, make_folder: MakeFolde
         {"messages": [{"role": "user", "content": q}, {"role": "assistant", "content": a}], "thinking": False}
         for q, a in facts.items()
     ]
-    path.write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
+    write_rows(path, rows)
     base = checkpoint_of(tiny_model(tokenizer, std=0.05), tmp_path / "base")
     config = SftConfig.model_validate(
         SHORT | {"steps": 60, "files": (str(path),), "tasks": None, "batch_conversations": 8, "optimizer": {"lr": 1e-2}}
@@ -90,6 +90,7 @@ def test_sft_without_conversations_is_refused(tokenizer: Tokenizer, make_folder:
         sft.run(config.model_copy(update={"files": ("nowhere.jsonl",)}), {"checkpoint": base}, make_folder("sft"))
 
 
+@pytest.mark.slow
 def test_a_round_of_rejection_sampling_raises_the_reward(schooled: StageFolder, make_folder: MakeFolder) -> None:
     """The model learns from its own right answers alone, and then gives more of them."""
     made, folder = make_folder("synthesize"), make_folder("again")
@@ -111,6 +112,7 @@ def prefer_config(**options: object) -> PreferConfig:
     return PreferConfig.model_validate(SHORT | parts | {"optimizer": {"lr": 2e-3}} | options)
 
 
+@pytest.mark.slow
 def test_prefer_prefers_right_answers(schooled: StageFolder, make_folder: MakeFolder) -> None:
     """The first preference loss is log 2 (policy and reference are one); then margins and the reward grow."""
     folder = make_folder("prefer")
@@ -199,7 +201,7 @@ def test_the_context_grows_with_what_is_learnt(
     contexts, said = [], list[str]()
     for words in (150, 20):
         row = {"prompt": "1 " * words, "completion": "2", "thinking": False}
-        path.write_text(f"{json.dumps(row)}\n" * 2, encoding="utf-8")
+        write_rows(path, [row] * 2)
         folder = make_folder(str(words))
         monkeypatch.setattr(folder.progress, "say", said.append)
         config = SftConfig(steps=1, sequence_length=500, files=(str(path),), batch_conversations=2, device="cpu")

@@ -46,7 +46,6 @@ STOP = "\n\n"
 def base(tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A base model of plain text without a chat template. It has read letters, a line and any letter, half of the texts with
     an end of text, half with two line breaks; which letter is right it does not know."""
-    torch.set_num_threads(1)
     plain = Tokenizer(tokenizer.backend, None)
     model = tiny_model(plain, std=0.05)
     rng = random.Random(0)

@@ -18,6 +18,7 @@ from ingot.recipe.flow import run_recipe
 from ingot.recipe.work import list_work
 from ingot.workspace.errors import RunLocked
 from ingot.workspace.files import read_json
+from tests.making.processes import wait_until
 from tests.slow import first_fast
 
 from . import toy
@@ -47,13 +48,6 @@ def start(runs: str) -> subprocess.Popen[str]:
     assert process.stdout is not None
     assert process.stdout.readline() == "ready\n"
     return process
-
-
-def wait_for(path: Path, deadline: float = 20.0) -> None:
-    began = time.monotonic()
-    while not path.exists():
-        assert time.monotonic() - began < deadline, f"{path} did not come"
-        time.sleep(0.01)
 
 
 def artifacts(runs: Path) -> dict[str, bytes]:
@@ -103,7 +97,7 @@ def test_a_second_process_is_refused_by_name_and_a_dead_one_is_no_obstacle(load:
     Path("recipe.yaml").write_text(TEXT.replace("steps: 16", "steps: 500"))
     process = start("runs")
     try:
-        wait_for(Path("runs/small/run.json"))
+        wait_until((Path("runs/small/run.json")).exists)
         with pytest.raises(RunLocked) as caught:
             run_recipe(recipe, Path("runs"), table=toy.TABLE)
         message = str(caught.value)
@@ -121,7 +115,7 @@ def test_a_second_process_is_refused_by_name_and_a_dead_one_is_no_obstacle(load:
 def test_signals_stop_at_a_step(load: Load, number: signal.Signals) -> None:
     load(TEXT)
     process = start("runs")
-    wait_for(Path("runs/small/run.json"))
+    wait_until((Path("runs/small/run.json")).exists)
     while read_json(Path("runs/small/run.json"))["stages"][1]["status"] != "running":
         time.sleep(0.01)
         assert process.poll() is None

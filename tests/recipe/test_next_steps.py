@@ -25,6 +25,7 @@ from ingot.workspace.files import read_json, read_jsonl
 from ingot.workspace.outside import load_outside
 from tests.evals.conftest import World
 from tests.evals.conftest import world as world
+from tests.making.rows import write_rows
 from tests.train.toy import same_weights
 
 RECIPES = Path(__file__).parents[2] / "recipes"
@@ -65,7 +66,7 @@ def test_own_conversations(name: str, world: World, tmp_path: Path) -> None:
     """From a checkpoint, with the tasks of the quickstart among them."""
     own = tmp_path / "own.jsonl"
     turns = [{"role": "user", "content": "Ping"}, {"role": "assistant", "content": "Pong"}]
-    own.write_text(json.dumps({"messages": turns, "thinking": False}) + "\n", encoding="utf-8")
+    write_rows(own, [{"messages": turns, "thinking": False}])
     changes = [f"files=[{own}]", "steps=2", "task_conversations=6", "batch_conversations=4", "device=cpu"]
     result = run_stage(f"{name}.yaml", "sft", changes, {"checkpoint": str(world.checkpoint)}, tmp_path)
     assert result.stages[0].summary["conversations"] >= 6
@@ -191,7 +192,7 @@ def test_inputs_are_named_as_people_name_them(world: World, tmp_path: Path, monk
     """As the README has it: RUNS/NAME/STAGE is the last finished folder of that stage, RUNS/NAME its last checkpoint."""
     monkeypatch.chdir(tmp_path)
     row = {"messages": [{"role": "user", "content": "Ping"}, {"role": "assistant", "content": "Pong"}]}
-    Path("own.jsonl").write_text(json.dumps(row) + "\n", encoding="utf-8")
+    write_rows(Path("own.jsonl"), [row])
     small = ["files=[own.jsonl]", "steps=1", "task_conversations=4", "batch_conversations=4"]
     folder = Path("runs/quickstart/distill-0123456789ab")
     shutil.copytree(world.checkpoint, folder / "checkpoint")

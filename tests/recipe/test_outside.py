@@ -12,12 +12,13 @@ from ingot.post.sft_config import SftConfig
 from ingot.recipe.flow import run_recipe
 from ingot.recipe.graph import hash_stages
 from ingot.recipe.load import load_recipe
+from tests.making.rows import write_rows
 
 from . import toy
 
 
 def write_recipe(folder: Path) -> Path:
-    (folder / "data.jsonl").write_text(json.dumps({"text": "one"}) + "\n", encoding="utf-8")
+    write_rows(folder / "data.jsonl", [{"text": "one"}])
     recipe = folder / "recipe.yaml"
     source = f"{{files: {json.dumps(str(folder / 'data.jsonl'))}}}"
     recipe.write_text(
@@ -31,7 +32,7 @@ def test_a_changed_data_file_changes_the_hash_of_curate_and_of_what_follows(tmp_
     recipe = load_recipe(write_recipe(tmp_path))
     before = hash_stages(recipe)
     assert hash_stages(recipe) == before
-    (tmp_path / "data.jsonl").write_text(json.dumps({"text": "two"}) + "\n", encoding="utf-8")
+    write_rows(tmp_path / "data.jsonl", [{"text": "two"}])
     after = hash_stages(recipe)
     assert after["curate"] != before["curate"]
     assert after["tokenizer"] != before["tokenizer"]

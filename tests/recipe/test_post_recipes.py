@@ -5,7 +5,6 @@ The facts are copied from the scripts and reports that the recipes name, not fro
 
 from __future__ import annotations
 
-import json
 from operator import attrgetter
 from pathlib import Path
 from typing import NamedTuple
@@ -26,6 +25,7 @@ from ingot.post.sft_config import SftConfig
 from ingot.recipe.flow import run_recipe
 from ingot.recipe.load import load_recipe
 from ingot.train.config import TrainingConfig
+from tests.making.rows import write_rows
 from tests.slow import first_fast
 
 ROOT = Path(__file__).parents[2] / "recipes" / "post"
@@ -208,8 +208,8 @@ OTHERS = [name for name in FULL if name not in ("glm-5-distill", "smollm3-3b", "
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run folder in which all miniatures find the same small beginning; pairs and conversations beside it."""
     runs = tmp_path_factory.mktemp("runs")
-    (runs / "pairs.jsonl").write_text(f"{json.dumps(PAIR)}\n" * 4)
-    (runs / "texts.jsonl").write_text(f"{json.dumps(TEXT)}\n" * 4)
+    write_rows(runs / "pairs.jsonl", [PAIR] * 4)
+    write_rows(runs / "texts.jsonl", [TEXT] * 4)
     run_recipe(load_recipe(ROOT / "mini-base.yaml", {"name": "minis", **SMALL}), runs)
     return runs
 

@@ -35,6 +35,7 @@ from ingot.tokens.shards import INDEX_FILE
 from ingot.train.changes import changed_model
 from ingot.train.pretrain_config import PretrainConfig
 from ingot.workspace.errors import RecipeError
+from tests.making.rows import read_rows
 
 ROOT = Path(__file__).parents[2] / "recipes"
 FULL = [*sorted(path.stem for path in ROOT.glob("*.yaml") if (ROOT / f"{path.stem}-mini.yaml").exists()), "olmo3-32b"]
@@ -392,12 +393,8 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return runs / "mini-data"
 
 
-def read_metrics(folder: Path) -> list[dict[str, float]]:
-    return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-
-
 def losses(folder: Path) -> list[float]:
-    return [row["loss"] for row in read_metrics(folder)]
+    return [row["loss"] for row in read_rows(folder / "metrics.jsonl")]
 
 
 def run_mini(name: str, data: Path, changes: dict[str, Any]) -> RunResult:
@@ -455,7 +452,7 @@ def test_sparse_attention_in_miniature(tmp_path: Path) -> None:
     changes = {**shorter, "verdict": None}
     result = ingot.run(ROOT / "deepseek-v3.2-mini.yaml", set=changes, runs=tmp_path, report=False)
     folders = {stage.name: stage.folder for stage in result.stages}
-    rows = {stage: read_metrics(folders[stage]) for stage in ("pretrain", "warmup", "sparse", "cold")}
+    rows = {stage: read_rows(folders[stage] / "metrics.jsonl") for stage in ("pretrain", "warmup", "sparse", "cold")}
     divergence = [row["index_divergence"] for row in rows["warmup"]]
     assert divergence[-1] < 0.1 * divergence[0], (divergence[0], divergence[-1])
     before, after, warm, cold = (found[-1]["validation_bits_per_byte"] for found in rows.values())

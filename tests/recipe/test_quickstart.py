@@ -16,9 +16,8 @@ from ingot.recipe.flow import run_recipe
 from ingot.recipe.load import load_recipe
 from ingot.recipe.recipe import FromStage
 from ingot.workspace.errors import CheckFailed
-from ingot.workspace.progress import Progress
 from ingot.workspace.runs import find_checkpoint
-from ingot.workspace.stage import StageFolder
+from tests.making.stages import stage_folder
 from tests.report.conftest import real_run as real_run
 
 RECIPE = Path(__file__).parents[2] / "recipes" / "quickstart.yaml"
@@ -56,7 +55,7 @@ def verdict(scores: dict[str, Path], folder: Path) -> int:
     """How many claims of the recipe hold of these scores; CheckFailed if one does not."""
     config = load_recipe(RECIPE).stage("verdict").config
     assert isinstance(config, VerdictConfig)
-    return int(run_verdict(config, {"scores": scores}, StageFolder(folder, 1, Progress()))["held"])
+    return int(run_verdict(config, {"scores": scores}, stage_folder(folder))["held"])
 
 
 def test_all_claims_hold_of_a_good_run(scores: dict[str, Path], tmp_path: Path) -> None:
@@ -106,7 +105,7 @@ def test_the_claims_refuse_a_copied_checkpoint(stage: str, real_run: Path, tmp_p
         measure = measure.model_copy(update={"suites": measure.suites[:1]})
     scores = {}
     for name, checkpoint in ((source.stage, before), (stage, copied)):
-        folder = StageFolder(tmp_path / name, 1, Progress())
+        folder = stage_folder(tmp_path / name)
         run_eval(measure, {"checkpoint": checkpoint, "shards": shards}, folder)
         scores[name] = folder.artifact("scores")
     values = [{name: each.estimate.value for name, each in load_scores(path).items()} for path in scores.values()]
@@ -118,7 +117,7 @@ def test_the_claims_refuse_a_copied_checkpoint(stage: str, real_run: Path, tmp_p
     for claim in claims:
         one = VerdictConfig(claims=(claim,))
         with pytest.raises(CheckFailed, match=rf"FAILED: \S+ of {stage} (above|below) {source.stage}"):
-            run_verdict(one, {"scores": scores}, StageFolder(tmp_path / "verdict", 1, Progress()))
+            run_verdict(one, {"scores": scores}, stage_folder(tmp_path / "verdict"))
 
 
 @pytest.mark.slow

@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+from tests.making.rows import read_rows
+
 TRAINED = ("pretrain", "extend", "sft", "prefer", "rl", "distill")
 
 
@@ -27,5 +29,4 @@ def value_of(run: Path, stage: str, file: str) -> Any:
 
 def rows_of(run: Path, stage: str, file: str) -> list[dict[str, Any]]:
     """The rows of a JSONL file of a stage."""
-    text = (folder_of(run, stage) / file).read_text(encoding="utf-8")
-    return [json.loads(line) for line in text.split("\n") if line.strip()]
+    return read_rows(folder_of(run, stage) / file)

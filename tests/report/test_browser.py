@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from ingot.report.build import build
+from tests.making.rows import write_rows
 from tests.slow import first_fast
 
 from .browsing import CHROMIUM, NARROW, SECTIONS, WIDE, Open, overflow, texts
@@ -235,7 +236,7 @@ def test_axes_fit_small_and_flat_numbers_and_a_single_point(open_page: Open, tmp
     long, steps = "a_metric_whose_name_is_far_longer_than_its_picture", range(5)
     rows = [{"step": step, "tiny": -0.00025 * step, "flat": 0, long: step} for step in steps] + [{"step": 5, "once": 1}]
     (tmp_path / "long-1").mkdir()
-    (tmp_path / "long-1" / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    write_rows(tmp_path / "long-1" / "metrics.jsonl", rows)
     stages = [{"name": "long", "folder": "long-1"}]
     (tmp_path / "run.json").write_text(json.dumps({"name": "small numbers", "stages": stages}))
     page = open_page(build(tmp_path))
@@ -261,7 +262,7 @@ def test_metrics_called_like_parts_of_javascript(open_page: Open, tmp_path: Path
     for folder, metrics in (("odd-1", names), ("other-2", ("<b>",))):
         (tmp_path / folder).mkdir()
         rows = [{"step": step} | dict.fromkeys(metrics, step * 1.5) for step in range(5)]
-        (tmp_path / folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+        write_rows(tmp_path / folder / "metrics.jsonl", rows)
     stages = [{"name": "odd", "folder": "odd-1"}, {"name": "other", "folder": "other-2"}]
     (tmp_path / "run.json").write_text(json.dumps({"name": "odd", "stages": stages}))
     page = open_page(build(tmp_path))
@@ -274,7 +275,7 @@ def test_a_number_that_never_changes_is_a_line_of_text(open_page: Open, tmp_path
     for folder, value in (("sft-1", 0.0), ("rl-2", 2.0)):
         (tmp_path / folder).mkdir()
         rows = [{"step": step, "loss": value + step, "dropped_groups": 0, "rate": value} for step in range(5)]
-        (tmp_path / folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+        write_rows(tmp_path / folder / "metrics.jsonl", rows)
     stages = [{"name": "sft", "folder": "sft-1"}, {"name": "rl", "folder": "rl-2"}]
     (tmp_path / "run.json").write_text(json.dumps({"name": "flat", "stages": stages}))
     page = open_page(build(tmp_path))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ from ingot.lab.grid import Axis, make_trials
 from ingot.lab.sweep import Outcome, Sweep
 from ingot.lab.target import Target
 from ingot.report.sweep import write_sweep
+from tests.making.rows import write_rows
 
 from .browsing import CHROMIUM, Open, overflow, texts
 
@@ -47,8 +47,9 @@ def swept(tmp_path_factory: pytest.TempPathFactory) -> Path:
         if value is None:
             outcomes.append(Outcome(trial, "failed", folder / trial.folder, error="CheckFailed: <b>NaN</b>"))
             continue
-        curves = folder / f"{number}.jsonl"
-        curves.write_text("".join(json.dumps({"step": s, "loss": 3.0 - s, "seconds": 1.0}) + "\n" for s in range(3)))
+        curves = write_rows(
+            folder / f"{number}.jsonl", ({"step": s, "loss": 3.0 - s, "seconds": 1.0} for s in range(3))
+        )
         metric = Metric("accuracy", Estimate(value, ERROR, 100), "Accuracy")
         sizes = (("tokens", size * 70.0),)
         outcomes.append(Outcome(trial, "done", folder / trial.folder, metric, None, 2.0, sizes, curves))

@@ -28,6 +28,7 @@ from ingot.sandbox.program import Limits, Outcome, Program
 from ingot.sandbox.run import isolation, run
 from ingot.sandbox.worker import SandboxError
 from ingot.workspace.errors import IngotError
+from tests.making.processes import alive, wait_until
 
 LIMITS = Limits(20.0)
 
@@ -112,18 +113,8 @@ def test_nothing_outlives_a_parent_that_is_killed(pool: Pool) -> None:
         assert parent.stdout is not None
         numbers = list(map(int, parent.stdout.readline().split()))
         parent.kill()
-    end = time.monotonic() + 10
-    while (left := [number for number in numbers if is_alive(number)]) and time.monotonic() < end:
-        time.sleep(0.02)
-    assert len(numbers) == 4 and not left
-
-
-def is_alive(number: int) -> bool:
-    """Whether a process is there and no zombie, which it stays where nobody collects orphans."""
-    try:
-        return Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
+    assert len(numbers) == 4
+    wait_until(lambda: not any(map(alive, numbers)))
 
 
 def sleep_while_the_zygote_gets(pool: Pool, number: int, seconds: float) -> Outcome:

@@ -19,6 +19,7 @@ from ingot.sandbox.levels import Isolation
 from ingot.sandbox.program import Limits, Outcome, Program
 from ingot.sandbox.run import isolation, run
 from ingot.workspace.errors import IngotError
+from tests.making.processes import wait_until
 
 LEVELS: tuple[Isolation, ...] = ("bubblewrap", "process")
 
@@ -174,10 +175,7 @@ def test_a_child_in_its_own_session_does_not_outlive_the_program(apart: Isolatio
     assert python(source, apart, Limits(30.0)).ended_by == "exit"
     assert python(source + "\nelse: time.sleep(60)", apart, Limits(2.0)).ended_by == "time"
     assert time.monotonic() - began < 30
-    deadline = time.monotonic() + 10
-    while running(mark) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert not running(mark)
+    wait_until(lambda: not running(mark))
 
 
 def test_a_child_that_keeps_the_output_open_does_not_hold_the_program(level: Isolation) -> None:

@@ -2,4 +2,4 @@
 
 from __future__ import annotations
 
-from tests.inference.conftest import model, one_thread  # noqa: F401
+from tests.inference.conftest import model  # noqa: F401

@@ -63,7 +63,6 @@ def conversations(chat: ChatFormat) -> list[list[int]]:
 
 def train_speaker(tokenizer: Tokenizer) -> Transformer:
     """Fit the conversations until the loss is near zero."""
-    torch.set_num_threads(1)
     model = Transformer(speaker_config(tokenizer))
     initialise(model, seed=0)
     model.tokenizer = tokenizer

@@ -19,8 +19,8 @@ from ingot.tokens.chat import ChatFormat
 from ingot.tokens.config import TokenizerConfig
 from ingot.tokens.tokenizer import Tokenizer
 from ingot.tokens.train_tokenizer import train_tokenizer
-from ingot.workspace.progress import Progress
 from ingot.workspace.stage import StageFolder
+from tests.making.stages import stage_folder
 
 MODULES = (string, textwrap, json, pydoc, inspect)
 
@@ -92,4 +92,4 @@ def chat(tokenizer: Tokenizer) -> ChatFormat:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> StageFolder:
-    return StageFolder(tmp_path / "stage", seed=1, progress=Progress())
+    return stage_folder(tmp_path / "stage")

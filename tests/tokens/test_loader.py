@@ -19,7 +19,6 @@ from ingot.tokens.windows import WindowRows
 from ingot.workspace.errors import ArtifactError, DataError, RecipeError
 from tests.tokens.sources import Phase, write_lengths
 
-torch.set_num_threads(1)
 LENGTH = 16
 
 

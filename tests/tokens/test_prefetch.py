@@ -5,12 +5,12 @@ from __future__ import annotations
 import threading
 import time
 import traceback
-from collections.abc import Callable
 
 import pytest
 
 from ingot.tokens.prefetch import Prefetcher
 from ingot.workspace.errors import DataError
+from tests.making.processes import wait_until
 
 
 class Producer:
@@ -26,13 +26,6 @@ class Producer:
         time.sleep(self.seconds)
         self.running -= 1
         return 10 * step
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 10
-    while not condition():
-        assert time.monotonic() < deadline, "did not happen within 10 s"
-        time.sleep(0.001)
 
 
 def test_steps_in_order_are_made_ahead_and_once() -> None:

@@ -14,8 +14,8 @@ from ingot.tokens.shards import MappedSource, Shards
 from ingot.tokens.tokenize import run as run_stage
 from ingot.tokens.tokenizer import Tokenizer
 from ingot.workspace.errors import ArtifactError, DataError, Interrupted
-from ingot.workspace.progress import Progress
 from ingot.workspace.stage import StageFolder
+from tests.making.stages import stage_folder
 from tests.tokens.conftest import WriteDocuments, held_ids
 
 CONFIG = TokenizeConfig.model_validate(
@@ -108,12 +108,12 @@ def test_the_same_bytes_for_any_files_and_workers(
     found = []
     for number, (files, workers, ordered) in enumerate([(1, 1, rows), (5, 2, rows), (3, 1, rows[::-1])]):
         documents = write_documents(tmp_path / f"documents-{number}", ordered, files)
-        folder = StageFolder(tmp_path / f"stage-{number}", seed=1, progress=Progress())
+        folder = stage_folder(tmp_path / f"stage-{number}")
         run_stage(CONFIG.model_copy(update={"workers": workers}), {**inputs, "documents": documents}, folder)
         found.append(written(folder))
         assert [path.name for path in folder.path.iterdir()] == ["shards"], "nothing else is left"
     assert found[0] == found[1] == found[2]
-    other = StageFolder(tmp_path / "other", seed=2, progress=Progress())
+    other = stage_folder(tmp_path / "other", seed=2)
     run_stage(CONFIG, inputs, other)
     assert written(other) != found[0], "another seed, another order"
 

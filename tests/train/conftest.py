@@ -5,15 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-import torch
 
-from tests.train.toy import Listener, stage_folder
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> None:
-    """Tiny products are slower on more threads."""
-    torch.set_num_threads(1)
+from tests.making.stages import Listener, stage_folder
 
 
 @pytest.fixture

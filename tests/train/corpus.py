@@ -10,15 +10,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from ingot.model.config import ModelConfig
 from ingot.tokens.config import VALIDATION, TokenizerConfig
 from ingot.tokens.train_tokenizer import train_tokenizer
 from ingot.train.pretrain import run as run_stage
 from ingot.train.pretrain_config import PretrainConfig
-from ingot.workspace.progress import Progress
-from ingot.workspace.stage import StageFolder
+from tests.making.stages import stage_folder
 from tests.train.pretraining import write_shards
 
 SHORTEST, LONGEST = 200, 2200  # characters of a document: shorter and longer than a row of training
@@ -60,7 +57,6 @@ def write_corpus(texts: list[str], vocabulary: int, folder: Path) -> Corpus:
 
 def train(model: ModelConfig, corpus: Corpus, path: Path, options: Mapping[str, Any]) -> list[dict[str, Any]]:
     """The pre-training stage on the corpus, on one thread of the CPU; the metrics of every step."""
-    torch.set_num_threads(1)
     common = {
         "precision": "float32",
         "device": "cpu",
@@ -71,7 +67,7 @@ def train(model: ModelConfig, corpus: Corpus, path: Path, options: Mapping[str, 
         "phases": [{"until": 1.0, "weights": {"text": 1.0}}],
     }
     config = PretrainConfig.model_validate({**common, **options, "model": model.model_dump()})
-    folder = StageFolder(path, seed=0, progress=Progress())
+    folder = stage_folder(path, seed=0)
     run_stage(config, corpus.inputs, folder)
     return folder.metrics.read()
 

@@ -28,8 +28,7 @@ from ingot.train.config import TrainingConfig
 from ingot.train.loop import Trainer
 from ingot.train.losses.terms import CrossEntropy, ZLoss
 from ingot.train.source import Source
-from ingot.workspace.progress import Progress
-from ingot.workspace.stage import StageFolder
+from tests.making.stages import stage_folder
 
 DEVICE, GROUPS = "cuda", "nccl"
 VOCABULARY, LENGTH, ROWS = 512, 128, 8
@@ -102,7 +101,7 @@ def make_trainer(
     model: Transformer, folder: Path, source: Source, kind: type[Trainer] = Trainer, **changes: Any
 ) -> Trainer:
     """Cross-entropy and z-loss; `changes` are those of the configuration."""
-    stage = StageFolder(folder, seed=1, progress=Progress())
+    stage = stage_folder(folder)
     return kind(model, [CrossEntropy(), ZLoss(1e-4)], source, configure(**changes), stage)
 
 

@@ -18,8 +18,6 @@ from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from ingot.tokens.config import TokenizerConfig
 from ingot.tokens.shards import SourceWriter, write_index
 from ingot.tokens.tokenize import bytes_of_tokens
@@ -29,9 +27,8 @@ from ingot.train.pretrain import run as run_stage
 from ingot.train.pretrain_config import PretrainConfig
 from ingot.workspace.errors import Interrupted
 from ingot.workspace.interrupt import stop_on_signals
-from ingot.workspace.progress import Progress
-from ingot.workspace.stage import StageFolder
 from tests.forking import forking, freeze
+from tests.making.stages import stage_folder
 
 STEPS, CHECKPOINT_EVERY = 40, 5
 STOPPED = 3  # the exit code of a process that was asked to stop and did
@@ -89,9 +86,8 @@ def write_shards(folder: Path, tokenizer: Tokenizer, sources: Mapping[str, list[
 
 def train(path: Path, inputs: dict[str, Path]) -> None:
     """Run the stage in `path` as the command line would; the body of a process."""
-    torch.set_num_threads(1)
     freeze()
-    folder = StageFolder(path, seed=7, progress=Progress())
+    folder = stage_folder(path, seed=7)
     try:
         with stop_on_signals(folder.stop):
             run_stage(PretrainConfig.model_validate(CONFIG), inputs, folder)

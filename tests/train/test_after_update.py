@@ -11,8 +11,9 @@ import torch
 from ingot.optim.noise_scale import noise_and_signal
 from ingot.train.losses.terms import CrossEntropy
 from ingot.workspace.stage import StageFolder
+from tests.making.stages import stage_folder
 from tests.model.tiny import config, random_model
-from tests.train.toy import FixedSource, StepSource, loss_and_gradients, make_trainer, stage_folder
+from tests.train.toy import FixedSource, StepSource, loss_and_gradients, make_trainer
 
 THRESHOLD = 0.05
 

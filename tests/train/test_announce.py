@@ -18,9 +18,10 @@ from ingot.train.losses.terms import CrossEntropy, ZLoss
 from ingot.train.source import Source
 from ingot.workspace.files import read_json
 from ingot.workspace.stage import StageFolder
+from tests.making.stages import Listener
 from tests.model.tiny import VOCABULARY, attention, config, random_model
 from tests.train.test_routers import MOVERS, routed_model
-from tests.train.toy import FixedSource, Listener, StepSource, make_trainer
+from tests.train.toy import FixedSource, StepSource, make_trainer
 
 
 def test_the_start_is_said_and_written(folder: StageFolder, listener: Listener) -> None:

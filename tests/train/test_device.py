@@ -10,8 +10,9 @@ import torch
 from ingot.train import device
 from ingot.train.device import choose_device, choose_precision, cpu_has_bfloat16
 from ingot.workspace.errors import IngotError
+from tests.making.stages import stage_folder
 from tests.model.tiny import mixed_config, random_model
-from tests.train.toy import make_trainer, records, stage_folder
+from tests.train.toy import make_trainer, records
 
 CPU = torch.device("cpu")
 

@@ -29,6 +29,7 @@ from ingot.train.float8 import (
 )
 from ingot.train.layouts.steps import uneven
 from ingot.workspace.stage import StageFolder
+from tests.making.stages import stage_folder
 from tests.model.tiny import random_model
 from tests.train.parallel.models import MLA, MOE, shape
 from tests.train.toy import FixedSource, make_trainer, records
@@ -219,7 +220,7 @@ def test_a_run_in_float8_learns_like_one_in_float32(folder: StageFolder, monkeyp
     block = {"mixer": {"heads": 4, "key_value_heads": 4, "head_width": 8}, "feed_forward": {"width": 64}}
     model, source = random_model(shape(block, layers=2), scale=0.1), FixedSource([uneven(0, rows=16)])
     for precision in ("float32", "float8"):
-        stage = StageFolder(folder.path / precision, seed=1, progress=folder.progress)
+        stage = stage_folder(folder.path / precision, folder.progress)
         make_trainer(stage, model=copy.deepcopy(model), source=source, steps=8, precision=precision).run()
         losses[precision] = [row["loss"] for row in records(stage)]
     assert losses["float8"] != losses["float32"]

@@ -12,9 +12,10 @@ from ingot.model.config import ModelConfig
 from ingot.model.transformer import Transformer
 from ingot.workspace.errors import Interrupted, RecipeError
 from ingot.workspace.stage import StageFolder
+from tests.making.stages import stage_folder
 from tests.model.tiny import config, random_model
 from tests.train.test_resume import stopping
-from tests.train.toy import make_trainer, same_weights, stage_folder
+from tests.train.toy import make_trainer, same_weights
 
 LATENT = {
     "kind": "mla",

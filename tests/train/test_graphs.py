@@ -25,8 +25,9 @@ from ingot.train.losses.policy_gradient import PolicyGradient
 from ingot.train.losses.terms import CrossEntropy, LossTerm
 from ingot.train.passes import Objective, Sums
 from ingot.workspace.errors import RecipeError
+from tests.making.stages import stage_folder
 from tests.model.tiny import config as tiny_config
-from tests.train.toy import make_trainer, stage_folder
+from tests.train.toy import make_trainer
 
 
 class Stream:

@@ -21,9 +21,10 @@ from ingot.train.loop import Trainer
 from ingot.train.losses.policy_gradient import PolicyGradient
 from ingot.train.losses.terms import CrossEntropy, LossTerm
 from ingot.train.source import Source
+from tests.making.stages import Listener, stage_folder
 from tests.model.minis import MINIS
 from tests.model.tiny import random_model
-from tests.train.toy import Listener, stage_folder, training_config
+from tests.train.toy import training_config
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 

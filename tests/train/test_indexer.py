@@ -27,10 +27,10 @@ from ingot.train.batches import deal
 from ingot.train.pretrain_config import PretrainConfig
 from ingot.train.source import Source
 from ingot.workspace.stage import StageFolder
-from tests.slow import first_fast
+from tests.making.stages import Listener
 from tests.train.pretraining import CONFIG
 from tests.train.test_freeze import LATENT, sparse_model
-from tests.train.toy import Listener, make_trainer, run_without_final_checkpoint
+from tests.train.toy import make_trainer, run_without_final_checkpoint
 
 ROW, KEEP, SYMBOLS = 64, 8, 24
 MINIS = [one.name for one in presets() if one.mini and "SparseConfig" in str(one.model.blocks)]
@@ -87,10 +87,10 @@ def mean_agreement(model: Transformer) -> float:
     return sum(found) / len(found)
 
 
-@pytest.mark.parametrize("name", first_fast(MINIS))
+@pytest.mark.slow
+@pytest.mark.parametrize("name", MINIS)
 def test_the_indexer_of_a_preset_learns_to_choose_what_attention_looks_at(name: str, folder: StageFolder) -> None:
     """Chance is 8 keys of 33 to 64: 17 %."""
-    torch.set_num_threads(1)
     model = Transformer(small(name))
     initialise(model, seed=0)
     before = mean_agreement(model)

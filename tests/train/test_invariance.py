@@ -36,9 +36,10 @@ from ingot.train.losses.preference import (
 )
 from ingot.train.losses.surrogates import Clip
 from ingot.train.losses.terms import CrossEntropy, LossTerm, MultiTokenPrediction, ZLoss
+from tests.making.stages import stage_folder
 from tests.model.tiny import VOCABULARY, mixed_config, random_model
 from tests.slow import first_fast
-from tests.train.toy import loss_and_gradients, stage_folder
+from tests.train.toy import loss_and_gradients
 
 Group = list[Text]  # sequences that must share a micro-batch
 Reference = Callable[[list[Tensor], list[dict[str, Tensor]]], Tensor]  # of log p and streams of every sequence

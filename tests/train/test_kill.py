@@ -14,6 +14,7 @@ from torch import Tensor
 
 from ingot.checkpoints.checkpoint import load_model, verify_checkpoint
 from ingot.workspace.files import PARTIAL, read_json
+from tests.making.stages import stage_folder
 from tests.train.pretraining import (
     CHECKPOINT_EVERY,
     STEPS,
@@ -26,7 +27,7 @@ from tests.train.pretraining import (
     wait_for_step,
     write_inputs,
 )
-from tests.train.toy import records, same_weights, stage_folder
+from tests.train.toy import records, same_weights
 
 KILLS = 10
 

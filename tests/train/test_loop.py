@@ -17,8 +17,9 @@ from ingot.train.losses.preference import Preference
 from ingot.train.losses.terms import CrossEntropy
 from ingot.workspace.errors import CheckFailed, RecipeError
 from ingot.workspace.stage import StageFolder
+from tests.making.stages import Listener, stage_folder
 from tests.model.tiny import config, random_model
-from tests.train.toy import FixedSource, Listener, StepSource, make_trainer, records, stage_folder
+from tests.train.toy import FixedSource, StepSource, make_trainer, records
 
 
 def test_every_step_is_logged_with_what_the_report_reads(folder: StageFolder) -> None:

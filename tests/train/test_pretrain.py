@@ -33,8 +33,9 @@ from ingot.train.saving.state import load_run
 from ingot.train.start import start_checkpoint, start_model
 from ingot.workspace.errors import ArtifactError, DataError, Interrupted, RecipeError
 from ingot.workspace.stage import StageFolder
+from tests.making.stages import Listener, stage_folder
 from tests.train.pretraining import CONFIG, write_inputs, write_shards
-from tests.train.toy import Listener, same_weights, stage_folder
+from tests.train.toy import same_weights
 
 
 @pytest.fixture(scope="module")

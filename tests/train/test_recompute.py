@@ -26,6 +26,7 @@ from ingot.train.passes import Objective, Passes, Sums
 from ingot.train.recompute import PRODUCTS, recompute
 from ingot.workspace.errors import RecipeError
 from ingot.workspace.stage import StageFolder
+from tests.making.stages import stage_folder
 from tests.train.parallel.models import DENSE, MLA, MOE, VOCABULARY, shape, sparse, two_choices
 from tests.train.toy import FixedSource, make_trainer, records
 
@@ -143,7 +144,7 @@ def test_a_run_of_the_trainer(folder: StageFolder) -> None:
     source = FixedSource(split_rows(uneven(3, rows=4), 2))
     logged, weights = {}, {}
     for keep in ("all", "products", "blocks"):
-        stage = StageFolder(folder.path / keep, seed=1, progress=folder.progress)
+        stage = stage_folder(folder.path / keep, folder.progress)
         trainer = make_trainer(stage, model=copy.deepcopy(model), source=source, steps=2, activations={"keep": keep})
         trainer.run()
         logged[keep], weights[keep] = records(stage), trainer.model.state_dict()

@@ -13,8 +13,9 @@ from torch import Tensor
 from ingot.checkpoints.checkpoint import load_model
 from ingot.workspace.errors import ArtifactError, Interrupted
 from ingot.workspace.stage import StageFolder
+from tests.making.stages import Listener, stage_folder
 from tests.slow import first_fast
-from tests.train.toy import Listener, StepSource, make_trainer, records, same_weights, stage_folder
+from tests.train.toy import StepSource, make_trainer, records, same_weights
 
 STEPS = 12
 

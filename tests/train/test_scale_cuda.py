@@ -31,8 +31,7 @@ from ingot.train.pretrain_config import PretrainConfig
 from ingot.train.saving.config import CheckpointsConfig
 from ingot.train.saving.saver import Saver
 from ingot.workspace.files import read_json
-from ingot.workspace.progress import Progress
-from ingot.workspace.stage import StageFolder
+from tests.making.stages import stage_folder
 from tests.train import one_gpu
 from tests.train.one_gpu import DENSE, MOE, Rows, assert_same, build, group_of_one, losses_and_gradients, make_trainer
 from tests.train.test_cuda_step import FREE, STEPS, Watched
@@ -186,9 +185,7 @@ def test_a_budget_keeps_less_and_changes_no_number(tmp_path: Path, monkeypatch: 
 
 def test_a_checkpoint_written_behind_is_the_one_written_at_once(tmp_path: Path) -> None:
     """Both of the same moment of one run, which goes on while the first is copied and written; a state of 100 MB."""
-    at_once = Saver(
-        StageFolder(tmp_path / "at once", seed=1, progress=Progress()), CheckpointsConfig(asynchronous=False), None
-    )
+    at_once = Saver(stage_folder(tmp_path / "at once"), CheckpointsConfig(asynchronous=False), None)
 
     class Twice(Trainer):
         def _save(self, step: int, last: dict[str, Any]) -> None:

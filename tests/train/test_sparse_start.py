@@ -23,8 +23,9 @@ from ingot.train.pretrain import run as run_stage
 from ingot.train.pretrain_config import PretrainConfig
 from ingot.train.start import fill_model, start_model
 from ingot.workspace.errors import RecipeError
+from tests.making.stages import stage_folder
 from tests.train.pretraining import CONFIG, write_inputs
-from tests.train.toy import same_weights, stage_folder
+from tests.train.toy import same_weights
 
 INDEXER = {"heads": 4, "head_width": 32, "keep": 8}
 WARMUP = {**INDEXER, "stage": "dense_warmup"}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import random
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
@@ -22,7 +21,6 @@ from ingot.train.hooks import Hook
 from ingot.train.loop import AfterStep, Trainer
 from ingot.train.losses.terms import CrossEntropy, LossTerm
 from ingot.train.source import Source
-from ingot.workspace.progress import Progress
 from ingot.workspace.stage import StageFolder
 from tests.model.tiny import VOCABULARY, config, random_model
 
@@ -39,20 +37,6 @@ TIMES = (
     "sampler_tokens_per_second",
 )
 """What differs between two runs that do the same."""
-
-
-class Listener(Progress):
-    """Keeps what was said."""
-
-    def __init__(self) -> None:
-        self.lines: list[str] = []
-
-    def say(self, text: str) -> None:
-        self.lines.append(text)
-
-
-def stage_folder(path: Path, progress: Progress | None = None) -> StageFolder:
-    return StageFolder(path, seed=1, progress=progress or Progress())
 
 
 class StepSource(Source):

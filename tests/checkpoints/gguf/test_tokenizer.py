@@ -18,6 +18,7 @@ from ingot.tokens.bpe.alphabet import byte_level_alphabet
 from ingot.tokens.chat import ChatFormat, Message
 from ingot.tokens.tokenizer import Tokenizer
 from ingot.workspace.errors import ArtifactError
+from tests.making.rows import read_rows
 
 HOSTILE = (
     "It's 1234,  don't\t\n\n def f(x):\r\n    return 'ÄÖ' + \"日本語\" ٣٤ ½ 😀🏽 <|im_end|> \u00a0 é e\u0301 I'LL\n "
@@ -37,8 +38,7 @@ def test_smollm2_equals_its_own_tokenizer(smollm2_tokenizer: Tokenizer, shared_d
     texts = [HOSTILE]
     with gzip.open(shared_data / "wikitext2/valid.txt.gz", "rt", encoding="utf-8") as file:
         texts += file.read().splitlines()
-    with gzip.open(shared_data / "udhr/udhr.jsonl.gz", "rt", encoding="utf-8") as file:
-        texts += [json.loads(line)["text"][:600] for line in file]
+    texts += [row["text"][:600] for row in read_rows(shared_data / "udhr/udhr.jsonl.gz")]
     texts += Path(json.__file__).read_text(encoding="utf-8").splitlines()
     texts += Path(pytest.__file__).read_text(encoding="utf-8").splitlines()
     expected = [encoding.ids for encoding in peer.encode_batch_fast(texts, add_special_tokens=False)]

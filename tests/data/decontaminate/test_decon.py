@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable
 from pathlib import Path
@@ -21,6 +20,7 @@ from ingot.data.steps.decon.search import EVAL, LEFT, RIGHT, clusters
 from ingot.data.steps.decon.tokens import tokens_of
 from ingot.data.text.texts import Texts
 from ingot.workspace.errors import DataError
+from tests.making.rows import write_rows
 
 from .oracle import Options, Oracle, word_list
 
@@ -28,8 +28,7 @@ NAN = float("nan")
 
 
 def config(folder: Path, evals: list[dict[str, str]], **options: Any) -> DeconStep:
-    path = folder / "evals.jsonl"
-    path.write_text("".join(json.dumps(row) + "\n" for row in evals))
+    path = write_rows(folder / "evals.jsonl", evals)
     return DeconStep(against=[str(path)], **options)
 
 

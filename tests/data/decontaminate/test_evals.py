@@ -22,6 +22,7 @@ from ingot.data.steps.decontaminate import DecontaminateStep
 from ingot.data.text.texts import Texts
 from ingot.workspace.errors import DataError
 from tests.data.decontaminate.oracle import word_list
+from tests.making.rows import write_rows
 
 Rows = Callable[[str], list[dict[str, Any]]]
 
@@ -184,7 +185,7 @@ def test_the_report(tmp_path: Path) -> None:
         return " ".join(f"{prefix}{number}" for number in "abcdefghijklmnopqrstuvwxyz")
 
     one = [{"question": numbered(prefix)} for prefix in ("foo", "bar", "baz")]
-    (tmp_path / "one.jsonl").write_text("".join(json.dumps(row) + "\n" for row in one))
+    write_rows(tmp_path / "one.jsonl", one)
     (tmp_path / "two.jsonl").write_text(json.dumps({"question": numbered("qux")}) + '\n{"question": "too short"}\n')
     documents = [f"Before. {numbered('foo')} After.", "nothing to see", numbered("bar"), numbered("foo")]
     for step in (DecontaminateStep(against=[str(tmp_path)]), DeconStep(against=[str(tmp_path)])):

@@ -22,6 +22,7 @@ from ingot.data.steps.decontaminate.overlap import hits_of
 from ingot.data.text.texts import Texts
 from ingot.workspace.errors import DataError
 from tests.data.decontaminate.oracle import word_list
+from tests.making.rows import write_rows
 
 PROMPT = "Janet has nine green apples and gives four of them to her brother."  # 13 words
 OTHER = "Paul reads seven long books every summer beside the lake"
@@ -147,7 +148,7 @@ def test_what_cannot_be_found_is_said() -> None:
 
 def test_files_of_every_kind(tmp_path: Path) -> None:
     row = {"messages": [{"role": "user", "content": PROMPT}], "n": 3}
-    (tmp_path / "a.jsonl").write_text(json.dumps(row) + "\n")
+    write_rows(tmp_path / "a.jsonl", [row])
     (tmp_path / "b.txt").write_text(PROMPT)
     pyarrow.parquet.write_table(pyarrow.table({"question": [OTHER, PROMPT]}), tmp_path / "c.parquet")
     for name in ("*.jsonl", "b.txt", "c.parquet", ""):

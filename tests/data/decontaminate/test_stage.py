@@ -13,18 +13,17 @@ from ingot.data.config import CurateConfig
 from ingot.data.curate import run as run_stage
 from ingot.workspace.files import read_json, read_jsonl
 from ingot.workspace.stage import StageFolder
-
-from ..conftest import Recorder
+from tests.making.rows import write_rows
+from tests.making.stages import Listener, stage_folder
 
 TEMPLATE = "Read the following text with care and then choose the answer that fits it best of all"
 LEAKED = "a grey heron waits beside the frozen lock while seven narrow boats drift slowly towards the mill"
 
 
-def run(folder: Path, corpus: Path, evals: Path, **options: Any) -> tuple[StageFolder, Recorder]:
-    recorder = Recorder()
+def run(folder: Path, corpus: Path, evals: Path, **options: Any) -> tuple[StageFolder, Listener]:
+    recorder = Listener()
     folder.mkdir()
-    stage = StageFolder(path=folder / "stage", seed=1, progress=recorder)
-    stage.path.mkdir()
+    stage = stage_folder(folder / "stage", recorder)
     config = CurateConfig.model_validate(
         {
             "sources": [{"files": str(corpus), "name": "mine"}],
@@ -42,7 +41,7 @@ def test_report_and_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     corpus.mkdir()
     texts = [f"{TEMPLATE}. Page {number} is about {'nothing ' * number} and more." for number in range(40)]
     texts.append(f"Seen today: {TEMPLATE}: {LEAKED}. End of the page.")
-    (corpus / "a.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
+    write_rows(corpus / "a.jsonl", ({"text": text} for text in texts))
     evals = tmp_path / "evals.jsonl"
     evals.write_text(json.dumps({"question": f"{TEMPLATE} {LEAKED}"}) + "\n" + json.dumps({"question": "short"}) + "\n")
 

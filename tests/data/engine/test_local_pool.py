@@ -6,8 +6,9 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
+
+from tests.making.processes import alive, wait_until
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 
@@ -38,16 +39,4 @@ def test_a_script_without_a_main_guard_and_a_killed_one(tmp_path: Path) -> None:
         workers = [int(word) for word in process.stdout.readline().split()]
         assert workers
         process.send_signal(signal.SIGKILL)
-    deadline = time.monotonic() + 20
-    while any(map(is_alive, workers)):
-        assert time.monotonic() < deadline, "workers outlived the main process"
-        time.sleep(0.05)
-
-
-def is_alive(process: int) -> bool:
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    state = Path(f"/proc/{process}/stat")
-    return not (state.exists() and state.read_text().rsplit(")", 1)[1].split()[0] == "Z")  # a zombie is gone
+    wait_until(lambda: not any(map(alive, workers)), otherwise="workers outlived the main process")

@@ -15,8 +15,8 @@ from ingot.data.curate import run as run_stage
 from ingot.data.engine.pool import WorkPool
 from ingot.data.engine.ray_pool import RayPool
 from ingot.data.engine.work import Work
+from tests.making.stages import Listener
 
-from ..conftest import Recorder
 from ..dirty import write_rows
 from ..test_curate import results, stage_at
 from .tasks import Text, die_once, upper
@@ -31,7 +31,7 @@ def pool() -> Iterator[WorkPool]:
         yield started
 
 
-def test_the_same_bytes_and_a_killed_worker(tmp_path: Path, recorder: Recorder, pool: WorkPool) -> None:
+def test_the_same_bytes_and_a_killed_worker(tmp_path: Path, recorder: Listener, pool: WorkPool) -> None:
     items = [Text(f"item{number}", "deadly" if number == 2 else "word " * number) for number in range(5)]
     marks = tmp_path / "marks"
     marks.mkdir()

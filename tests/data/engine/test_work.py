@@ -15,8 +15,8 @@ from ingot.data.engine.store import REPORT, commit, finished
 from ingot.data.engine.work import ATTEMPTS, Work, WorkPhase
 from ingot.workspace.errors import DataError, Interrupted
 from ingot.workspace.interrupt import StopSignal
+from tests.making.stages import Listener
 
-from ..conftest import Recorder
 from .tasks import Text, always_die, bad_data, bug, die_once, sleep, upper
 
 ITEMS = [Text(f"item{number}", "word " * number) for number in range(7)]
@@ -66,7 +66,7 @@ def test_a_key_is_made_of_everything_that_matters(tmp_path: Path, change: str) -
 
 
 @pytest.mark.parametrize("damage", ["cut", "changed", "missing", "report"])
-def test_a_damaged_result_is_computed_again_aloud(tmp_path: Path, damage: str, recorder: Recorder) -> None:
+def test_a_damaged_result_is_computed_again_aloud(tmp_path: Path, damage: str, recorder: Listener) -> None:
     [task] = Work(tmp_path).run("upper", upper, [Text("a", "text")])
     path = task.file("out.txt")
     match damage:
@@ -85,7 +85,7 @@ def test_a_damaged_result_is_computed_again_aloud(tmp_path: Path, damage: str, r
     assert recorder.lines == [f"damaged, computed again: {task.folder}"]
 
 
-def test_a_task_whose_process_is_killed_is_run_again(tmp_path: Path, recorder: Recorder) -> None:
+def test_a_task_whose_process_is_killed_is_run_again(tmp_path: Path, recorder: Listener) -> None:
     marks = tmp_path / "marks"
     marks.mkdir()
     items = [Text("a", "one"), Text("b", "deadly"), Text("c", "three"), Text("d", "deadly")]
@@ -125,7 +125,7 @@ def test_no_progress_has_a_deadline(tmp_path: Path) -> None:
 def test_a_stop_ends_what_is_under_way(tmp_path: Path) -> None:
     stop = StopSignal()
 
-    class Asks(Recorder):
+    class Asks(Listener):
         def start(self, total: int, unit: str = "step", done: int = 0) -> None:
             stop.request()
 

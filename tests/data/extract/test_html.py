@@ -16,8 +16,8 @@ from ingot.data.steps import extract_html
 from ingot.data.steps.extract_html import ExtractHtmlStep, TookTooLong, deadline
 from ingot.workspace.files import read_json
 from ingot.workspace.stage import StageFolder
-from tests.data.conftest import Recorder
 from tests.data.extract.metric import f1_score
+from tests.making.stages import Listener
 
 Rows = Callable[[str], list[dict[str, Any]]]
 
@@ -146,7 +146,7 @@ def test_a_page_is_cut_at_its_limit() -> None:
 
 
 def test_pages_read_otherwise_than_asked_are_counted(
-    tmp_path: Path, stage_folder: StageFolder, recorder: Recorder, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, stage_folder: StageFolder, recorder: Listener, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """trafilatura over its time, a page too deep, one too long: documents all the same, and the funnel counts them."""
     pytest.importorskip("trafilatura", exc_type=ImportError)

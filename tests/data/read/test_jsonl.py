@@ -23,6 +23,7 @@ from ingot.data.read.problem import ReadProblems
 from ingot.data.read.split import FilePiece
 from ingot.workspace.errors import DataError
 from tests.data.read.reading import read_all, texts
+from tests.making.rows import read_rows
 
 PACK: dict[str, Any] = {
     "": bytes,
@@ -151,8 +152,7 @@ def test_ranges_give_every_line_once(
 
 
 def test_real_rows(shared_data: Path) -> None:
-    with gzip.open(shared_data / "openstax/modules.jsonl.gz", "rt", encoding="utf-8", newline="\n") as lines:
-        expected = [json.loads(line)["text"] for line in lines]
+    expected = [row["text"] for row in read_rows(shared_data / "openstax/modules.jsonl.gz")]
     table, problems = read_all(FilesSource(files=str(shared_data / "openstax/*.gz")))
     assert texts(table) == [text.replace("\r\n", "\n").replace("\r", "\n") for text in expected]
     assert not problems.dropped

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from ingot.data.read.config import DatasetSource, FilesSource
 from ingot.data.read.plan import plan
 from ingot.workspace.errors import DataError
 from tests.data.read.reading import read_all, texts
+from tests.making.rows import write_rows
 
 
 def some_rows(count: int) -> pyarrow.Table:
@@ -137,7 +137,7 @@ def test_a_folder_as_on_the_hub(tmp_path: Path) -> None:
 
 def test_a_name_on_the_hub(tmp_path: Path, datasets: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """`load_dataset` with a local builder stands for the network: the files of its cache are read."""
-    (tmp_path / "rows.jsonl").write_text("".join(json.dumps({"text": f"row {n}"}) + "\n" for n in range(50)))
+    write_rows(tmp_path / "rows.jsonl", ({"text": f"row {n}"} for n in range(50)))
     original = datasets.load_dataset
 
     def from_here(name: str, configuration: str | None, split: str) -> Any:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,9 +15,10 @@ from ingot.data.synthesize.config import DocumentsConfig
 from ingot.data.synthesize.flow import synthesize
 from ingot.data.synthesize.writer import WriterPrompt, WriterSettings
 from ingot.workspace.errors import DataError, Interrupted, RecipeError
-from ingot.workspace.progress import Progress
 from ingot.workspace.stage import StageFolder
 from tests.data.synthesize.server import completion, serving
+from tests.making.rows import read_rows
+from tests.making.stages import stage_folder
 
 LINE = "every passage of this little book tells of ships and storms and of the long way home across grey water"
 
@@ -55,11 +55,6 @@ class Rewriter:
             yield number, "I am sorry." if "Chapter 3" in text else " ".join(reversed(text.split()))
 
 
-def folder_at(path: Path) -> StageFolder:
-    path.mkdir(parents=True, exist_ok=True)
-    return StageFolder(path, seed=1, progress=Progress())
-
-
 def made(folder: StageFolder) -> list[dict[str, Any]]:
     paths = sorted((folder.path / "documents").glob("part-*.parquet"))
     rows = [row for path in paths for row in pyarrow.parquet.read_table(path).to_pylist()]
@@ -71,7 +66,7 @@ def test_samples_carry_their_lineage_and_refusals_their_reason(tmp_path: Path) -
     config = DocumentsConfig.model_validate(
         {"tasks": [{"task": "rephrase", "per_passage": 2, "where": {"topic": "land"}}]}
     )
-    folder = folder_at(tmp_path / "out")
+    folder = stage_folder(tmp_path / "out")
     tallies = synthesize(config, documents, folder, Rewriter())
     assert tallies == {"rephrase": {"requests": 6, "accepted": 4, "refused": {"declined": 2}}}
     texts = {row["id"]: row["text"] for row in pyarrow.parquet.read_table(documents / "part-00000.parquet").to_pylist()}
@@ -87,7 +82,7 @@ def test_samples_carry_their_lineage_and_refusals_their_reason(tmp_path: Path) -
             "synthetic-rephrase",
             "checks",
         )
-    refused = [json.loads(line) for line in (folder.path / "rejected.jsonl").read_text().splitlines()]
+    refused = read_rows(folder.path / "rejected.jsonl")
     assert [row["reason"] for row in refused] == ["declined"] * 2
     kept = pyarrow.parquet.read_table(folder.path / "documents/part-00000.parquet")
     assert kept.column("id").to_pylist() == list(texts), "the given documents are still there"
@@ -96,9 +91,9 @@ def test_samples_carry_their_lineage_and_refusals_their_reason(tmp_path: Path) -
 def test_an_interrupted_run_asks_nothing_twice_and_ends_the_same(tmp_path: Path) -> None:
     documents = make_documents(tmp_path / "in", 12)
     config = DocumentsConfig.model_validate({"tasks": [{"task": "rephrase"}], "keep_documents": False})
-    whole = folder_at(tmp_path / "whole")
+    whole = stage_folder(tmp_path / "whole")
     synthesize(config, documents, whole, Rewriter())
-    cut = folder_at(tmp_path / "cut")
+    cut = stage_folder(tmp_path / "cut")
     first, second, third = Rewriter(stop_after=5), Rewriter(), Rewriter()
     with pytest.raises(Interrupted):
         synthesize(config, documents, cut, first)
@@ -118,13 +113,13 @@ def test_an_interrupted_run_asks_nothing_twice_and_ends_the_same(tmp_path: Path)
 def test_limits_shares_and_nothing_accepted(tmp_path: Path) -> None:
     documents = make_documents(tmp_path / "in", 40)
     few = DocumentsConfig.model_validate({"tasks": [{"task": "rephrase", "max_samples": 3}]})
-    assert synthesize(few, documents, folder_at(tmp_path / "few"), Rewriter())["rephrase"]["accepted"] == 3
+    assert synthesize(few, documents, stage_folder(tmp_path / "few"), Rewriter())["rephrase"]["accepted"] == 3
     half = DocumentsConfig.model_validate({"tasks": [{"task": "rephrase", "share": 0.5}]})
-    requests = synthesize(half, documents, folder_at(tmp_path / "half"), Rewriter())["rephrase"]["requests"]
+    requests = synthesize(half, documents, stage_folder(tmp_path / "half"), Rewriter())["rephrase"]["requests"]
     assert 10 <= requests <= 30
     none = DocumentsConfig.model_validate({"tasks": [{"task": "rephrase", "min_length_ratio": 2.0}]})
     with pytest.raises(DataError, match="too short"):
-        synthesize(none, documents, folder_at(tmp_path / "none"), Rewriter())
+        synthesize(none, documents, stage_folder(tmp_path / "none"), Rewriter())
 
 
 def test_counting_needs_no_writer_and_the_stage_says_who_is_missing(tmp_path: Path) -> None:
@@ -137,12 +132,12 @@ def test_counting_needs_no_writer_and_the_stage_says_who_is_missing(tmp_path: Pa
     pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), documents / "part-00000.parquet")
     task = {"task": "count", "shortest": 100, "words": 2, "max_count": 20}
     config = DocumentsConfig.model_validate({"tasks": [task]})
-    folder = folder_at(tmp_path / "out")
+    folder = stage_folder(tmp_path / "out")
     assert run(config, {"documents": documents}, folder)["tasks"]["count"]["accepted"] >= 1
     assert {row["writer"] for row in made(folder)} == {"program"}
     asking = DocumentsConfig.model_validate({"tasks": [task, {"task": "notes"}]})
     with pytest.raises(RecipeError, match="neither an endpoint nor a checkpoint"):
-        run(asking, {"documents": documents}, folder_at(tmp_path / "asking"))
+        run(asking, {"documents": documents}, stage_folder(tmp_path / "asking"))
 
 
 def test_the_stage_with_a_server(tmp_path: Path) -> None:
@@ -156,7 +151,7 @@ def test_the_stage_with_a_server(tmp_path: Path) -> None:
         config = DocumentsConfig.model_validate(
             {"tasks": [{"task": "notes"}], "endpoint": {"url": url, "model": "big"}}
         )
-        folder = folder_at(tmp_path / "out")
+        folder = stage_folder(tmp_path / "out")
         assert run(config, {"documents": documents}, folder)["tasks"]["notes"]["accepted"] == 6
     assert {row["writer"] for row in made(folder)} == {"big"}
 

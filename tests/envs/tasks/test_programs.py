@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
-import json
 from collections.abc import Callable
 from functools import cache
 from textwrap import dedent, indent
@@ -16,6 +14,7 @@ from ingot.envs.tasks.humaneval import Humaneval
 from ingot.sandbox.run import isolation
 from ingot.tokens.chat import Message
 from tests.conftest import SHARED_DATA
+from tests.making.rows import read_rows
 from tests.slow import slow
 
 PROBLEMS = SHARED_DATA / "humaneval" / "humaneval_dev.jsonl.gz"
@@ -44,8 +43,7 @@ FORMS: dict[str, Callable[[str], str]] = {
 def rows() -> list[Row]:
     if not PROBLEMS.exists():
         pytest.skip(f"{PROBLEMS} is not on this machine")
-    with gzip.open(PROBLEMS, "rt", encoding="utf-8") as file:
-        return [json.loads(line) for line in file][:10]
+    return read_rows(PROBLEMS)[:10]
 
 
 @pytest.mark.parametrize("form", FORMS)

@@ -98,12 +98,10 @@ def test_scoring_is_total(text: str) -> None:
 
 
 @pytest.mark.parametrize("name", KINDS)
-@pytest.mark.parametrize(
-    "text", ["(" * 100_000, "9" * 100_000, "1\x00", "\ud800", "A " * 50_000, "9**9**9**9", "1/0", "-" * 5000]
-)
-def test_hostile_answers_are_wrong(name: str, text: str) -> None:
+def test_hostile_answers_are_wrong(name: str) -> None:
     kind = KINDS[name]
-    assert not kind.score(tasks_of(name)[0], reply(text)).correct
+    for text in ("(" * 100_000, "9" * 100_000, "1\x00", "\ud800", "A " * 50_000, "9**9**9**9", "1/0", "-" * 5000):
+        assert not kind.score(tasks_of(name)[0], reply(text)).correct, text[:20]
 
 
 @pytest.mark.parametrize("name", KINDS)

@@ -34,6 +34,7 @@ from ingot.tokens.chat import Message
 from ingot.workspace.errors import DataError, IngotError, RecipeError
 from tests.envs.rollout.test_rollout import CHAT
 from tests.envs.tasks import stand_in
+from tests.making.processes import wait_until
 
 POLICY = Scripted(lambda _: Message("assistant", "three words here", thinking=""), CHAT)
 LIMITS = Limits(hook_seconds=20.0)
@@ -132,7 +133,8 @@ def test_a_caller_that_has_enough_leaves_nothing_behind(python: str) -> None:
     next(groups)
     groups.close()  # type: ignore[attr-defined]
     (child,) = children()
-    assert child.alive and settled(lambda: set(threading.enumerate()) <= before)
+    assert child.alive
+    wait_until(lambda: set(threading.enumerate()) <= before)
     calm = [task for task in tasks if task.data["fault"] == "none"]
     assert {each.score.reward for each in rollout(calm, POLICY, CHAT, {"verifiers": environment})} == {0.75}
 
@@ -146,10 +148,11 @@ def test_what_the_process_started_ends_with_it(python: str) -> None:
     assert len(marked(mark)) == 2
     os.kill(child.pid, signal.SIGKILL)
     play(environment)
-    assert settled(lambda: not marked(mark))
+    wait_until(lambda: not marked(mark))
     (child,) = children()
     _verifiers_child.close_children()
-    assert not child.alive and settled(lambda: not marked(f"{_verifiers_child.MARK}={child._mark}"))
+    assert not child.alive
+    wait_until(lambda: not marked(f"{_verifiers_child.MARK}={child._mark}"))
 
 
 def test_it_ends_when_our_process_is_killed(python: str) -> None:
@@ -159,14 +162,7 @@ def test_it_ends_when_our_process_is_killed(python: str) -> None:
         "kind.rows('train'); kind.rows('test'); print(kind._child('train').pid, flush=True); os.kill(os.getpid(), signal.SIGKILL)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
-    assert settled(lambda: not Path(f"/proc/{int(done.stdout)}").exists())
-
-
-def settled(done: Any) -> bool:
-    stop = time.monotonic() + 20
-    while not done() and time.monotonic() < stop:
-        time.sleep(0.02)
-    return bool(done())
+    wait_until(lambda: not Path(f"/proc/{int(done.stdout)}").exists())
 
 
 def marked(mark: str) -> list[int]:

@@ -34,8 +34,8 @@ from ingot.post.rl import stage as rl
 from ingot.post.rl.config import RlConfig
 from ingot.tokens.chat import ChatFormat, Message, ToolCall
 from ingot.workspace.errors import RecipeError
-from ingot.workspace.progress import Progress
-from ingot.workspace.stage import StageFolder
+from tests.making.rows import read_rows
+from tests.making.stages import stage_folder
 from tests.serve.speaker import speaker_config, trained_speaker
 
 PYTHON = os.environ.get("INGOT_VERIFIERS_PYTHON", "")
@@ -50,7 +50,6 @@ pytestmark = [
 
 @pytest.fixture(scope="module")
 def speaker() -> Transformer:
-    torch.set_num_threads(1)
     return trained_speaker()
 
 
@@ -219,7 +218,6 @@ def test_kill_9_in_the_middle_of_a_run_loses_nothing(speaker: Transformer, chat:
 
 
 def test_rl_takes_steps_on_it(speaker: Transformer, tmp_path: Path) -> None:
-    torch.set_num_threads(1)
     save_checkpoint(tmp_path / "base", speaker)
     options = {"environment": str(FOLDER / "greetings.py"), "python": PYTHON, "options": {"taskset": {"count": 8}}}
     config = RlConfig.model_validate(
@@ -236,13 +234,13 @@ def test_rl_takes_steps_on_it(speaker: Transformer, tmp_path: Path) -> None:
             "tasks": {"weights": {"verifiers": 1}, "verifiers": options},
         }
     )
-    folder = StageFolder(tmp_path / "rl", seed=1, progress=Progress())
+    folder = stage_folder(tmp_path / "rl")
     rl.run(config, {"checkpoint": tmp_path / "base"}, folder)
     rows = list(folder.metrics.read())
     assert len(rows) == 3 and all(row["sampler_divergence"] < 1e-5 for row in rows), (
         "the trainer sees the sampler's tokens"
     )
-    records = [json.loads(line) for line in (folder.path / "trajectories.jsonl").read_text().splitlines()]
+    records = read_rows(folder.path / "trajectories.jsonl")
     assert records and {record["kind"] for record in records} == {"verifiers"}
     assert all(set(record["rewards"]) == {"length", "vowels"} for record in records)
     assert len({record["reward"] for record in records}) > 1

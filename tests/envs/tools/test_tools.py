@@ -20,6 +20,7 @@ from ingot.envs.tools.tool import call_tool
 from ingot.envs.tools.worker import HintError, check, describe, problem, schema_of
 from ingot.tokens.chat import ToolCall
 from ingot.workspace.errors import ArtifactError, IngotError
+from tests.making.processes import wait_until
 
 jsonschema: Any = pytest.importorskip("jsonschema", reason="needs jsonschema to compare with")
 TOOLS = '''
@@ -113,12 +114,8 @@ def test_a_call_that_misses_its_deadline_ends_with_all_that_it_started(tmp_path:
         asyncio.run(find_tools([str(tmp_path / "tools.py")], deadline=1.0)["start"].answer({}))
         == "error: no answer in 1 seconds"
     )
-    mark, deadline = f"{os.getpid()}.25".encode(), time.monotonic() + 10
-    while (left := [path for path in Path("/proc").glob("[0-9]*/cmdline") if mark in _text(path)]) and (
-        time.monotonic() < deadline
-    ):
-        time.sleep(0.05)
-    assert not left
+    mark = f"{os.getpid()}.25".encode()
+    wait_until(lambda: not any(mark in _text(path) for path in Path("/proc").glob("[0-9]*/cmdline")))
 
 
 def _text(path: Path) -> bytes:

@@ -11,7 +11,6 @@ the number of sentences that nltk finds in real answers.
 
 from __future__ import annotations
 
-import gzip
 import hashlib
 import importlib
 import json
@@ -22,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.envs.verifiers.instruction_cases import ANSWERS, CASES
+from tests.making.rows import read_rows
 
 FILE = Path(__file__).parent / "published_verdicts.json"
 DATA = Path(__file__).resolve().parents[3].parent / "shared" / "data"
@@ -81,12 +81,6 @@ def real_answers(data: Path) -> list[str]:
 def _punkt() -> list[int]:
     nltk = importlib.import_module("nltk")
     return [len(nltk.sent_tokenize(text)) for text in real_answers(DATA)]
-
-
-def read_rows(path: Path) -> list[dict[str, Any]]:
-    """The rows of a packed JSONL file."""
-    with gzip.open(path, "rt", encoding="utf-8") as lines:
-        return [json.loads(line) for line in lines]
 
 
 def load_ifeval(folder: Path) -> Any:

@@ -21,7 +21,8 @@ from ingot.envs.verifiers.instructions.instruction import find_instruction, inst
 from ingot.envs.verifiers.text.words import sentences
 from ingot.workspace.errors import DataError
 from tests.envs.verifiers.instruction_cases import ANSWERS
-from tests.envs.verifiers.record_published import FILE, answers_hash, read_rows, real_answers
+from tests.envs.verifiers.record_published import FILE, answers_hash, real_answers
+from tests.making.rows import read_rows
 
 PUBLISHED = json.loads(FILE.read_text(encoding="utf-8"))
 UNTESTED = {"words:start_verb"}  # needs the weights of nltk's tagger, which are in no package

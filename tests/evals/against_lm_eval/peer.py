@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,14 +10,11 @@ import lm_eval
 import yaml
 from lm_eval.tasks import TaskManager
 
+from tests.making.rows import write_rows
+
 TASKS = Path(lm_eval.__file__).parent / "tasks"
 FEW_SHOT_SEED = 1234
 Rows = Sequence[Mapping[str, Any]]
-
-
-def write_rows(file: Path, rows: Rows) -> Path:
-    file.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-    return file
 
 
 def write_task(folder: Path, name: str, task_file: str, rows: Mapping[str, Rows], **changes: Any) -> Path:

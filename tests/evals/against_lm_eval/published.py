@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import gzip
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+from tests.making.rows import read_rows
 
 Row = dict[str, Any]
 LETTERS = "ABCDE"
 
 
 def rows_of(data: Path, name: str, count: int | None = None) -> list[Row]:
-    with gzip.open(data / f"{name}.jsonl.gz", "rt", encoding="utf-8") as file:
-        return [json.loads(line) for line in file if line.strip()][:count]
+    return read_rows(data / f"{name}.jsonl.gz")[:count]
 
 
 def labelled(choices: list[str]) -> dict[str, list[str]]:

@@ -18,9 +18,10 @@ from ingot.evals.engine.request import Likelihood, Likely
 from ingot.evals.suites.gpqa import ANSWERS
 from ingot.workspace.errors import DataError
 from tests.evals.against_lm_eval.asking import evaluated, subject
-from tests.evals.against_lm_eval.peer import load_task, write_rows, write_task
+from tests.evals.against_lm_eval.peer import load_task, write_task
 from tests.evals.against_lm_eval.published import Row, rows_of
 from tests.evals.against_lm_eval.test_prompts import as_texts, peer_scores
+from tests.making.rows import write_rows
 
 ODD_ENDS = ("", " ", "\n", " [title]", "  ", "\t \n")
 

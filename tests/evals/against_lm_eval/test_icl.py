@@ -18,9 +18,10 @@ from ingot.evals.bases.suite import Measured
 from ingot.evals.bases.suites import SUITES
 from ingot.evals.engine.request import Likely
 from tests.evals.against_lm_eval.asking import evaluated, subject
-from tests.evals.against_lm_eval.peer import load_task, write_rows, write_task
+from tests.evals.against_lm_eval.peer import load_task, write_task
 from tests.evals.against_lm_eval.published import rows_of
 from tests.evals.against_lm_eval.test_prompts import as_texts
+from tests.making.rows import write_rows
 
 CHOICES = {"doc_to_text": "{{query.rstrip()}}", "doc_to_choice": "choices", "doc_to_target": "gold"}
 SCHEMA = {

@@ -16,8 +16,9 @@ from ingot.evals.bases.suites import SUITES
 from ingot.evals.engine.prompt import answer_text, plain_text
 from ingot.evals.engine.request import Likelihood, Likely, Request
 from tests.evals.against_lm_eval.asking import evaluated, subject
-from tests.evals.against_lm_eval.peer import load_task, write_rows, write_task
+from tests.evals.against_lm_eval.peer import load_task, write_task
 from tests.evals.against_lm_eval.published import SETS, Published, rows_of
+from tests.making.rows import write_rows
 
 ROWS, POOL = 24, 20
 

@@ -25,8 +25,9 @@ from ingot.evals.engine.request import Generation, Likelihood, Passage
 from tests.checkpoints.gguf.conftest import smollm2  # noqa: F401  # the fixture of the GGUF file
 from tests.evals.against_lm_eval import published
 from tests.evals.against_lm_eval.models import Harness, Ours
-from tests.evals.against_lm_eval.peer import load_task, write_rows, write_task
+from tests.evals.against_lm_eval.peer import load_task, write_task
 from tests.evals.against_lm_eval.published import rows_of
+from tests.making.rows import write_rows
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(3600)]
 ROWS = 20

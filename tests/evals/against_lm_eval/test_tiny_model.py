@@ -13,8 +13,9 @@ from ingot.evals.bases.suite import Measured
 from ingot.evals.bases.suites import SUITES
 from ingot.evals.engine.request import Likelihood, Passage
 from tests.evals.against_lm_eval.models import Harness, Ours, write_tiny
-from tests.evals.against_lm_eval.peer import load_task, write_rows, write_task
+from tests.evals.against_lm_eval.peer import load_task, write_task
 from tests.evals.against_lm_eval.published import rows_of, winogrande
+from tests.making.rows import write_rows
 
 LENGTH = 512
 

@@ -21,6 +21,7 @@ from ingot.evals.suites.popqa import stands_in
 from ingot.evals.suites.triviaqa import is_alias
 from tests.evals.against_lm_eval.asking import evaluated, subject
 from tests.evals.against_lm_eval.published import rows_of
+from tests.making.rows import write_rows
 
 ODD = [
     "",
@@ -122,8 +123,7 @@ def test_popqa_asks_as_its_authors_do(tmp_path: Path) -> None:
         for number in range(4)
         for relation in range(16)
     ]
-    file = tmp_path / "popqa.jsonl"
-    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    file = write_rows(tmp_path / "popqa.jsonl", rows)
     measuring = SUITES.read({"suite": "popqa", "files": [str(file)]}).measure(subject())
     assert not isinstance(measuring, Measured)
     requests = [request for request in next(measuring) if isinstance(request, Generation)]

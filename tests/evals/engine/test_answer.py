@@ -233,7 +233,6 @@ def test_what_cannot_be_asked_is_refused(world: World) -> None:
 
 
 def test_a_server_answers_as_the_engine_behind_it(world: World, tmp_path: Path) -> None:
-    torch.set_num_threads(1)
     asked = ALL[:5]
     (here,) = ask(local(world), subject_of(world), asked)
     with serving(Engine(world.model, slots=4, length=128)) as running:

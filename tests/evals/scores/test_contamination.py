@@ -16,6 +16,7 @@ from ingot.evals.bases.suite import Measured, Subject
 from ingot.evals.scores.contamination import leaked_rows, parts_of, with_parts
 from ingot.evals.scores.scores import metric_of_units
 from ingot.workspace.interrupt import StopSignal
+from tests.making.rows import write_rows
 
 SUBJECT = Subject("model", "text", StopSignal())
 LEAKED = (3, 17, 40)
@@ -59,8 +60,7 @@ def test_the_parts_of_real_questions_that_leaked(shared_data: Path, tmp_path: Pa
 
 
 def test_without_leaks_nothing_is_split(tmp_path: Path) -> None:
-    file = tmp_path / "quiz.jsonl"
-    file.write_text("".join(json.dumps({"id": f"row-{number}", "question": "?"}) + "\n" for number in range(4)))
+    file = write_rows(tmp_path / "quiz.jsonl", ({"id": f"row-{number}", "question": "?"} for number in range(4)))
     suite = Quiz(files=(str(file),))
     measured = suite.measure(SUBJECT)
     assert with_parts(measured, suite, SUBJECT, {}) is measured

@@ -20,6 +20,7 @@ from ingot.evals.scores.subset import Answers, by_strata, choose_subset, greedil
 from ingot.evals.suites.mmlu import Mmlu
 from ingot.workspace.errors import ArtifactError, RecipeError
 from ingot.workspace.interrupt import StopSignal
+from tests.making.rows import write_rows
 
 QUESTIONS = 600
 
@@ -111,8 +112,7 @@ def test_a_suite_asks_the_subset(tmp_path: Path) -> None:
     written = json.loads(file.read_text())
     assert written["count"] == 25 and written["of"] == QUESTIONS and written["models"][0] == "model-0"
     assert written["correlation"] == subset.fit.correlation and written["random"]["error"] == subset.random.error
-    rows = tmp_path / "rows.jsonl"
-    rows.write_text("".join(json.dumps({"id": f"q-{number}"}) + "\n" for number in range(QUESTIONS)))
+    rows = write_rows(tmp_path / "rows.jsonl", ({"id": f"q-{number}"} for number in range(QUESTIONS)))
     suite = Quiz(files=(str(rows),), subset=str(file))
     asked = suite.rows(Subject("model", "text", StopSignal()))
     assert [row["id"] for _, row in asked] == list(subset.questions)
@@ -154,7 +154,7 @@ def test_text_bits_reads_the_subset(tmp_path: Path) -> None:
     """Of one domain; of several it cannot be said which texts are meant, and a recipe that does so is not read."""
     texts = [f"Text number {number} of the book.\n" for number in range(9)]
     rows, file = tmp_path / "book.jsonl", tmp_path / "subset.json"
-    rows.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
+    write_rows(rows, ({"text": text} for text in texts))
     file.write_text(json.dumps({"rows": [1, 4, 8], "of": 9}))
     options = {"suite": "text_bits", "domains": {"book": [str(rows)]}, "subset": str(file)}
     suite = SUITES.read(options)

@@ -5,13 +5,14 @@ Some are asked of every prompt; others are made for a prompt's instructions: rig
 
 from __future__ import annotations
 
-import gzip
 import hashlib
 import json
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+from tests.making.rows import read_rows
 
 Row = dict[str, Any]
 ROWS_OF_EACH = 2  # prompts for every kind of instruction
@@ -46,10 +47,9 @@ LANGUAGES = {
 }
 
 
-def read_rows(data: Path) -> list[Row]:
+def some_rows(data: Path) -> list[Row]:
     """Prompts of the published file, so many for every kind of instruction."""
-    with gzip.open(data / "ifeval" / "ifeval_dev.jsonl.gz", "rt", encoding="utf-8") as lines:
-        rows = [json.loads(line) for line in lines]
+    rows = read_rows(data / "ifeval" / "ifeval_dev.jsonl.gz")
     seen: Counter[str] = Counter()
     chosen = []
     for row in rows:

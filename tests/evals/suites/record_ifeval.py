@@ -15,7 +15,7 @@ import sys
 from pathlib import Path
 
 from tests.envs.verifiers.record_published import DATA, load_ifeval
-from tests.evals.suites.ifeval_answers import answers_hash, answers_of, read_rows
+from tests.evals.suites.ifeval_answers import answers_hash, answers_of, some_rows
 
 FILE = Path(__file__).parent / "published_ifeval.json"
 
@@ -24,7 +24,7 @@ def main(folder: str) -> None:
     """Run it and write the file."""
     importlib.import_module("langdetect").DetectorFactory.seed = 0
     published = load_ifeval(Path(folder))
-    rows = read_rows(DATA)
+    rows = some_rows(DATA)
     verdicts = {}
     for row in rows:
         found = [published.process_results(row, [answer]) for answer in answers_of(row)]

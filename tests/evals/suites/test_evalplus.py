@@ -15,6 +15,7 @@ from ingot.evals.suites.humaneval_plus import HumanevalPlus
 from ingot.evals.suites.mbpp_plus import MbppPlus
 from tests.evals.suites.asking import measure, subject, units
 from tests.evals.suites.test_humaneval_mbpp import needs_sandbox
+from tests.making.rows import write_rows
 
 ROWS: list[dict[str, Any]] = [
     {
@@ -71,8 +72,7 @@ def published() -> Any:
 @pytest.mark.slow
 @needs_sandbox
 def test_verdicts_are_evalplus_s(tmp_path: Path) -> None:
-    file = tmp_path / "rows.jsonl"
-    file.write_text("\n".join(map(json.dumps, ROWS)))
+    file = write_rows(tmp_path / "rows.jsonl", ROWS)
     suite = HumanevalPlus(files=(str(file),))
     theirs_of = published().untrusted_check
     verdicts = []

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 import random
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -16,6 +14,7 @@ from ingot.evals.engine.request import Generation, Question
 from ingot.evals.suites.gsm8k import Gsm8k
 from ingot.workspace.errors import CheckFailed, DataError
 from tests.evals.suites.asking import measure, subject, units, values, written
+from tests.making.rows import read_rows
 
 ODD = [
     "",
@@ -47,11 +46,6 @@ ODD += [
 ]
 
 
-def read(path: Path) -> list[dict[str, Any]]:
-    with gzip.open(path, "rt", encoding="utf-8") as file:
-        return [json.loads(line) for line in file]
-
-
 def test_both_readings_are_the_harness_s(shared_data: Path) -> None:
     """1,000 texts: solutions, solutions cut anywhere, mixed with odd endings, against filters and metric of lm-eval."""
     filters = pytest.importorskip("lm_eval.filters.extraction", reason="needs lm-eval (pip install 'ingot[evals]')")
@@ -59,7 +53,7 @@ def test_both_readings_are_the_harness_s(shared_data: Path) -> None:
     strict = filters.RegexFilter(r"#### (\-?[0-9\.\,]+)")
     flexible = filters.RegexFilter(r"(-?[$0-9.,]{2,})|(-?[0-9]+)", group_select=-1)
     ignored = [",", r"\$", r"(?s).*#### ", r"\.$"]
-    rng, solutions = random.Random(0), [row["answer"] for row in read(shared_data / "gsm8k" / "test_dev.jsonl.gz")]
+    rng, solutions = random.Random(0), [row["answer"] for row in read_rows(shared_data / "gsm8k" / "test_dev.jsonl.gz")]
     compared = 0
     for number in range(1000):
         solution = rng.choice(solutions)
@@ -79,7 +73,7 @@ def test_both_readings_are_the_harness_s(shared_data: Path) -> None:
 def test_prompts_are_the_harness_s(shared_data: Path) -> None:
     """Worked examples drawn anew for each question by Random(1234), as the harness's sampler does."""
     samplers = pytest.importorskip("lm_eval.api.samplers", reason="needs lm-eval (pip install 'ingot[evals]')")
-    train, test = (read(shared_data / "gsm8k" / f"{name}.jsonl.gz") for name in ("train", "test_dev"))
+    train, test = (read_rows(shared_data / "gsm8k" / f"{name}.jsonl.gz") for name in ("train", "test_dev"))
     sampler = samplers.ContextSampler(train, rnd=1234)
     items = Gsm8k(limit=7).items(subject(shared_data))
     for item, row in zip(items, test, strict=False):
@@ -89,7 +83,7 @@ def test_prompts_are_the_harness_s(shared_data: Path) -> None:
 
 
 def test_solutions_are_right_and_others_are_not(shared_data: Path) -> None:
-    rows = read(shared_data / "gsm8k" / "test_dev.jsonl.gz")[:60]
+    rows = read_rows(shared_data / "gsm8k" / "test_dev.jsonl.gz")[:60]
     solutions = {f"Question: {row['question']}\nAnswer:": row["answer"] for row in rows}
     suite, about = Gsm8k(limit=60), subject(shared_data)
     right = measure(suite, lambda request: f" {solutions[request.prompt.text]}", about)  # type: ignore[union-attr]

@@ -21,7 +21,7 @@ from examples.evals.gsm_perturbed import (
     words,
 )
 from tests.evals.suites.asking import last_text, measure, subject, units, values
-from tests.evals.suites.test_gsm8k import read
+from tests.making.rows import read_rows
 
 
 def parts(row: dict[str, str]) -> tuple[str, str, str]:
@@ -34,7 +34,7 @@ def test_all_train_solutions_replay_to_what_they_state(shared_data: Path) -> Non
 
     117 solutions round (10/3=3.3) or err, 376 have a last step without a mark: no numbers of these are ever changed.
     """
-    rows = read(shared_data / "gsm8k" / "train.jsonl.gz")
+    rows = read_rows(shared_data / "gsm8k" / "train.jsonl.gz")
     found = {"the answer": 0, "refused": 0, "another value": 0}
     for row in rows:
         _, solution, answer = parts(row)
@@ -50,7 +50,7 @@ def test_all_train_solutions_replay_to_what_they_state(shared_data: Path) -> Non
 
 def test_changed_problems_are_changed_throughout(shared_data: Path) -> None:
     """The answer to new numbers by Python: the solution's text with each old value replaced, mark after mark."""
-    rows = read(shared_data / "gsm8k" / "train.jsonl.gz")[::4]
+    rows = read_rows(shared_data / "gsm8k" / "train.jsonl.gz")[::4]
     made = 0
     for row in rows:
         question, solution, answer = parts(row)
@@ -84,7 +84,7 @@ def test_words() -> None:
 
 def test_a_model_that_knows_the_test_by_heart(shared_data: Path) -> None:
     """It answers what the original says: right where the answer stays, wrong where the numbers change."""
-    rows = read(shared_data / "gsm8k" / "test_dev.jsonl.gz")[:60]
+    rows = read_rows(shared_data / "gsm8k" / "test_dev.jsonl.gz")[:60]
     suite, about = GsmPerturbed(limit=60, shots=0), subject(shared_data)
     items = {item.prompt.text: item for item in suite.items(about)}  # type: ignore[union-attr]
     originals = {item.cluster: item.expected for item in items.values() if item.id.endswith("/original")}
@@ -101,6 +101,6 @@ def test_a_model_that_knows_the_test_by_heart(shared_data: Path) -> None:
 
 
 def test_the_same_variants_every_time(shared_data: Path) -> None:
-    question, solution, answer = parts(read(shared_data / "gsm8k" / "test_dev.jsonl.gz")[0])
+    question, solution, answer = parts(read_rows(shared_data / "gsm8k" / "test_dev.jsonl.gz")[0])
     once, again = (list(variants(question, solution, answer, random.Random("a"))) for _ in range(2))
     assert once == again and [one.kind for one in once] == ["numbers", "spelled", "distractor", "wording"]

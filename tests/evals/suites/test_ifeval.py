@@ -17,14 +17,16 @@ from tests.envs.verifiers.record_published import FILE
 from tests.envs.verifiers.test_instructions import GPT4_RANDOM
 from tests.evals.suites import record_ifeval
 from tests.evals.suites.asking import last_text, measure, subject, units, values
-from tests.evals.suites.ifeval_answers import MADE, answers_hash, answers_of, read_rows
-from tests.evals.suites.test_gsm8k import read
+from tests.evals.suites.ifeval_answers import MADE, answers_hash, answers_of, some_rows
+from tests.making.rows import read_rows, write_rows
 
 
 def test_gpt4_scores_what_the_published_scorer_gives_it(shared_data: Path) -> None:
     """The recorded verdicts of lm-eval on 387 instructions: equal, but for a row whose letter it draws at random."""
-    rows = read(shared_data / "ifeval" / "ifeval_dev.jsonl.gz")
-    answers = {row["prompt"]: row["response"] for row in read(shared_data / "ifeval" / "gpt4_responses_dev.jsonl.gz")}
+    rows = read_rows(shared_data / "ifeval" / "ifeval_dev.jsonl.gz")
+    answers = {
+        row["prompt"]: row["response"] for row in read_rows(shared_data / "ifeval" / "gpt4_responses_dev.jsonl.gz")
+    }
     found = measure(Ifeval(), lambda request: answers[last_text(request)], subject(shared_data))
     recorded = json.loads(FILE.read_text(encoding="utf-8"))["gpt4"]
     for number, level in enumerate(("strict", "loose")):
@@ -52,7 +54,7 @@ def test_gpt4_scores_what_the_published_scorer_gives_it(shared_data: Path) -> No
 
 def test_odd_answers_score_as_published(shared_data: Path, tmp_path: Path) -> None:
     """Strict and loose, by prompt and by instruction, on every kind of instruction."""
-    rows = read_rows(shared_data)
+    rows = some_rows(shared_data)
     assert {id for row in rows for id in row["instruction_id_list"]} == set(MADE)
     published = json.loads(record_ifeval.FILE.read_text(encoding="utf-8"))
     assert published["answers"] == answers_hash(rows), "the answers changed: record the verdicts again"
@@ -64,8 +66,7 @@ def test_odd_answers_score_as_published(shared_data: Path, tmp_path: Path) -> No
             asked.append({**row, "key": f"{row['key']}-{number}", "prompt": prompt})
             answers[prompt] = answer
             theirs[asked[-1]["key"]] = verdict.split("/")
-    file = tmp_path / "ifeval.jsonl"
-    file.write_text("".join(json.dumps(row) + "\n" for row in asked))
+    file = write_rows(tmp_path / "ifeval.jsonl", asked)
     found = units(measure(Ifeval(files=(str(file),)), lambda request: answers[last_text(request)]))
     for number, level in enumerate(("strict", "loose")):
         by_instruction = {

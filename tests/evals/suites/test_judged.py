@@ -21,6 +21,7 @@ from ingot.tokens.chat import Message
 from ingot.workspace.errors import CheckFailed, Interrupted, RecipeError
 from tests.evals.conftest import World
 from tests.evals.suites.asking import last_text, measure, subject, units, values
+from tests.making.rows import read_rows, write_rows
 
 JUDGE = {"url": "http://127.0.0.1:1/v1", "model": "fixed-judge"}
 
@@ -61,8 +62,7 @@ def form(text: str) -> str:
 
 
 def write(folder: Path, name: str, rows: Sequence[dict[str, Any]]) -> tuple[str, ...]:
-    file = folder / name
-    file.write_text("\n".join(map(json.dumps, rows)))
+    file = write_rows(folder / name, rows)
     return (str(file),)
 
 
@@ -236,9 +236,8 @@ def test_arena_hard_s_verdicts(reply: str) -> None:
 
 
 def test_arena_hard(tmp_path: Path, shared_data: Path, seat: Callable[..., Scripted]) -> None:
-    from tests.evals.suites.test_gsm8k import read
 
-    rows = read(shared_data / "arena_hard" / "question_v2.jsonl.gz")[:4]
+    rows = read_rows(shared_data / "arena_hard" / "question_v2.jsonl.gz")[:4]
     answers = [{"uid": row["uid"], "messages": [{}, {"content": {"answer": "baseline"}}]} for row in rows]
     suite = ArenaHard(baseline=write(tmp_path, "base.jsonl", answers), judge=JUDGE, limit=4)
     seat(

@@ -19,6 +19,7 @@ from ingot.evals.suites.livecodebench import Livecodebench, read_tests
 from ingot.workspace.errors import DataError
 from tests.evals.suites.asking import Script, last_text, measure, subject, units
 from tests.evals.suites.test_humaneval_mbpp import needs_sandbox
+from tests.making.rows import write_rows
 
 
 def pack(tests: list[dict[str, Any]]) -> str:
@@ -57,8 +58,7 @@ HALF = {  # right on the public tests only
 
 @needs_sandbox
 def test_hidden_tests_decide(tmp_path: Path) -> None:
-    file = tmp_path / "rows.jsonl"
-    file.write_text("\n".join(map(json.dumps, (READS, METHOD))))
+    file = write_rows(tmp_path / "rows.jsonl", (READS, METHOD))
     suite, about = Livecodebench(files=(str(file),)), subject(form="chat")
     for programs, verdict in ((RIGHT, 1.0), (HALF, 0.0)):
         found = measure(suite, _script(programs), about)
@@ -74,8 +74,7 @@ def _script(programs: dict[str, str]) -> Script:
 
 
 def test_dates(tmp_path: Path) -> None:
-    file = tmp_path / "rows.jsonl"
-    file.write_text("\n".join(map(json.dumps, (READS, METHOD))))
+    file = write_rows(tmp_path / "rows.jsonl", (READS, METHOD))
 
     def chosen(**days: str) -> list[str]:
         return [item.id for item in Livecodebench(files=(str(file),), **days).items(subject())]

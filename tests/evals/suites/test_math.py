@@ -13,7 +13,7 @@ from ingot.evals.suites.math import EXAMPLES, Math
 from ingot.evals.suites.math.minerva import final_answer, respelled
 from tests.evals.suites import harness
 from tests.evals.suites.asking import measure, recorded, subject, values
-from tests.evals.suites.test_gsm8k import read
+from tests.making.rows import read_rows
 
 ODD = [
     "",
@@ -67,8 +67,8 @@ def published_code() -> Any:
 def test_spelling_and_closing_sentence_are_the_harness_s(shared_data: Path) -> None:
     """All 4,743 reference answers, odd ones, and both of them in and out of the closing sentence."""
     published = published_code()
-    rows = read(shared_data / "math" / "math500_dev.jsonl.gz")
-    rows += read(shared_data / "math" / "math_test_minus_math500.jsonl.gz")
+    rows = read_rows(shared_data / "math" / "math500_dev.jsonl.gz")
+    rows += read_rows(shared_data / "math" / "math_test_minus_math500.jsonl.gz")
     answers = [row["answer"] for row in rows] + ODD
     assert len(answers) == 4743 + len(ODD)
     for answer in answers:
@@ -87,7 +87,7 @@ def prompt_of(request: Generation) -> str:
 
 
 def test_real_solutions_in_several_forms(shared_data: Path) -> None:
-    rows = {row["problem"]: row for row in read(shared_data / "math" / "math500_dev.jsonl.gz")[:80]}
+    rows = {row["problem"]: row for row in read_rows(shared_data / "math" / "math500_dev.jsonl.gz")[:80]}
     about = subject(shared_data)
     closing = "{}\nFinal Answer: The final answer is ${}$. I hope it is correct."
 
@@ -103,7 +103,7 @@ def test_real_solutions_in_several_forms(shared_data: Path) -> None:
 
 
 def test_levels_and_stops(shared_data: Path) -> None:
-    rows = read(shared_data / "math" / "math500_dev.jsonl.gz")
+    rows = read_rows(shared_data / "math" / "math500_dev.jsonl.gz")
     hard = [row["problem"] for row in rows if row["level"] in (5, "Level 5")]
     asked = recorded(Math(levels=(5,)), subject(shared_data))
     assert [prompt_of(request) for request in asked] == hard and 20 < len(hard) < 200

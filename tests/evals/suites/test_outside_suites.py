@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
@@ -12,6 +11,7 @@ from ingot.evals.bases.suite import Suite
 from ingot.evals.engine.request import Question
 from ingot.workspace.outside import load_outside
 from tests.evals.suites.asking import measure, values, written
+from tests.making.rows import write_rows
 
 CODE = """
 from ingot.evals.bases.choices import Item as Exam
@@ -49,7 +49,7 @@ def mine(tmp_path: Path) -> Path:
     (tmp_path / "mine.py").write_text(CODE)
     instruction = {"key": "1", "prompt": "Say it.", "instruction_id_list": ["punctuation:no_comma"], "kwargs": [{}]}
     for name, rows in (("words", [{"q": "one"}, {"q": "two"}]), ("rules", [instruction])):
-        (tmp_path / f"{name}.jsonl").write_text("\n".join(map(json.dumps, rows)))
+        write_rows(tmp_path / f"{name}.jsonl", rows)
     return tmp_path
 
 

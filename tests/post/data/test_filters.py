@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -22,6 +21,7 @@ from ingot.post.sft import Sft
 from ingot.post.sft_config import SftConfig
 from ingot.tokens.tokenizer import Tokenizer
 from ingot.workspace.stage import StageFolder
+from tests.making.rows import read_rows, write_rows
 from tests.post.making import checkpoint_of, tiny_model
 
 DATA = Path(__file__).parents[3] / "shared" / "data"
@@ -31,11 +31,6 @@ needs_data = pytest.mark.skipif(not DATA.is_dir(), reason="the published files a
 def talk(answer: str, /, **row: Any) -> Conversation:
     (found,) = conversations_of({"prompt": "Go on.", "completion": answer, **row})
     return found
-
-
-def rows_of(name: str) -> list[dict[str, Any]]:
-    with gzip.open(DATA / name, "rt", encoding="utf-8") as file:
-        return [json.loads(line) for line in file.read().split("\n") if line]
 
 
 def reason(entry: Any, conversation: Conversation) -> str | None:
@@ -68,7 +63,7 @@ def test_incomplete_thoughts(answer: str, found: str | None) -> None:
 @needs_data
 def test_a_stray_tag_in_a_published_file() -> None:
     """Two rows of LLaMA-Factory's demo have a tag of thinking inside their text, and only these are dropped."""
-    rows = rows_of("llamafactory_demo/reason_tool_use_demo_50.jsonl.gz")
+    rows = read_rows(DATA / "llamafactory_demo/reason_tool_use_demo_50.jsonl.gz")
     tagged = ["think>" in json.dumps([turn for turn in row["messages"] if turn["role"] == "assistant"]) for row in rows]
     dropped = [reason("incomplete_thoughts", each) is not None for row in rows for each in conversations_of(row)]
     assert dropped == tagged
@@ -98,7 +93,8 @@ def test_identity(answer: str, claimed: bool) -> None:
 @needs_data
 def test_repetition_finds_the_loops_of_published_rows() -> None:
     """Of 1,299 published conversations two loop, as one sees: 53 equal words, and 138 equal sentences, in a row."""
-    rows = rows_of("llamafactory_demo/kto_en_demo.jsonl.gz") + rows_of("llamafactory_demo/alpaca_en_demo.jsonl.gz")
+    folder = DATA / "llamafactory_demo"
+    rows = read_rows(folder / "kto_en_demo.jsonl.gz") + read_rows(folder / "alpaca_en_demo.jsonl.gz")
     found = [reason("repetition", each) for row in rows for each in conversations_of(row)]
     assert [each for each in found if each] == [
         "1 words 53 times in a row",
@@ -136,7 +132,7 @@ def test_scripts_are_those_of_unicode() -> None:
         "GREEK": "Greek",
         "THAI": "Thai",
     }
-    letters = {letter for row in rows_of("udhr/udhr.jsonl.gz") for letter in row["text"] if letter.isalpha()}
+    letters = {letter for row in read_rows(DATA / "udhr/udhr.jsonl.gz") for letter in row["text"] if letter.isalpha()}
     assert len(letters) > 3000
     for ours, theirs in scripts.items():
         pattern = regex.compile(rf"\p{{Script={theirs}}}")
@@ -154,7 +150,7 @@ def test_scripts() -> None:
 @needs_data
 def test_accuracy_on_gsm8k() -> None:
     """GSM8K's own solutions are right by its own answers, and wrong by those of the next problem."""
-    rows = rows_of("gsm8k/train.jsonl.gz")[:200]
+    rows = read_rows(DATA / "gsm8k/train.jsonl.gz")[:200]
     for row, other in zip(rows, [*rows[1:], rows[0]], strict=True):
         final = row["answer"].rpartition("#### ")[2]
         assert reason("accuracy", talk(row["answer"], answer=final)) is None
@@ -165,8 +161,8 @@ def test_accuracy_on_gsm8k() -> None:
 @needs_data
 def test_accuracy_by_instructions() -> None:
     """GPT-4's answers to IFEval's prompts: those that follow every instruction stay (the paper's table: 76.9 % of all 541)."""
-    prompts = {row["key"]: row for row in rows_of("ifeval/ifeval_dev.jsonl.gz")}
-    answers = {row["prompt"]: row["response"] for row in rows_of("ifeval/gpt4_responses_dev.jsonl.gz")}
+    prompts = {row["key"]: row for row in read_rows(DATA / "ifeval/ifeval_dev.jsonl.gz")}
+    answers = {row["prompt"]: row["response"] for row in read_rows(DATA / "ifeval/gpt4_responses_dev.jsonl.gz")}
     entry = FILTERS.read({"filter": "accuracy", "verifier": "instructions"})
     some = list(prompts.values())[:60]
     kept = [entry.reason(talk(answers[row["prompt"]], **{**row, "prompt": "?"})) is None for row in some]
@@ -208,7 +204,7 @@ def test_the_stage_counts_and_shows_what_it_drops(
     rows = [{"prompt": "Say it.", "completion": answer} for answer in answers]
     rows.append({"prompt": eval_question, "completion": "72"})
     file, evals, code = (tmp_path / name for name in ("rows.jsonl", "evals.jsonl", "mine.py"))
-    file.write_text("".join(f"{json.dumps(row)}\n" for row in rows), encoding="utf-8")
+    write_rows(file, rows)
     evals.write_text(json.dumps({"text": eval_question}), encoding="utf-8")
     code.write_text(
         "from ingot.post.data.conversations.conversation_filter import ConversationFilter\n\n\n"
@@ -242,7 +238,7 @@ def test_the_stage_counts_and_shows_what_it_drops(
     report = source.store.report
     assert report.dropped == {"identity": 1, "incomplete_thoughts": 1, "Loud": 1, "curate": 6}
     assert report.rows == 2  # rows of which something is left
-    shown = [json.loads(line) for line in (folder.path / "dropped.jsonl").read_text(encoding="utf-8").splitlines()]
+    shown = read_rows(folder.path / "dropped.jsonl")
     reasons = " ".join(each["reason"] for each in shown)
     for rule in ("exact_dedup", "near_dedup", "decontaminate", "loud: LOUD", "says 'I am ChatGPT'"):
         assert rule in reasons

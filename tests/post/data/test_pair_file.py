@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -22,6 +21,7 @@ from ingot.post.data.pairs.pair_rows import PreferenceRow, read_row
 from ingot.tokens.chat import ChatFormat, Message, ToolCall
 from ingot.tokens.tokenizer import Tokenizer
 from ingot.workspace.errors import DataError
+from tests.making.rows import write_rows
 from tests.post.making import tiny_model
 from tests.post.peers import PLAIN, llama, peer_tokenizer
 
@@ -32,7 +32,7 @@ PLAIN_PAIR = PreferenceRow([QUESTION], ([GOOD], [BAD]))
 
 
 def write(path: Path, rows: Sequence[Any]) -> str:
-    path.write_text("".join(f"{json.dumps(row)}\n" for row in rows), encoding="utf-8")
+    write_rows(path, rows)
     return str(path)
 
 

@@ -285,6 +285,7 @@ def taught(
     return inputs
 
 
+@pytest.mark.slow
 def test_a_student_with_another_vocabulary_comes_near_its_teacher(
     schooled: StageFolder, other: Tokenizer, solved: str, make_folder: MakeFolder, tmp_path: Path
 ) -> None:

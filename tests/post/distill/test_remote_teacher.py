@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -59,7 +58,6 @@ def teacher(tokenizer: Tokenizer) -> Transformer:
 
 @pytest.fixture(scope="module")
 def server(teacher: Transformer) -> Iterator[Running]:
-    torch.set_num_threads(1)
     with serving(Engine(teacher, slots=4)) as running:
         yield running
 
@@ -217,8 +215,7 @@ def test_a_server_in_a_process_of_its_own(teacher: Transformer, make_folder: Mak
     """`ingot serve TEACHER`, and a student that learns from it, in two processes."""
     command = [sys.executable, "-m", "ingot", "serve", str(checkpoint_of(teacher, tmp_path / "teacher")), "--port", "0"]
     command += ["--device", "cpu", "--precision", "float32"]  # by default it serves in bfloat16 where the CPU has it
-    environment = os.environ | {"OMP_NUM_THREADS": "1"}
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         try:
             line = next(line for line in process.stdout if "http://" in line)

@@ -30,8 +30,9 @@ from ingot.recipe.load import load_recipe
 from ingot.tokens.tokenizer import Tokenizer
 from ingot.workspace.errors import CheckFailed, Interrupted
 from ingot.workspace.files import read_jsonl
-from ingot.workspace.progress import Progress
 from ingot.workspace.stage import StageFolder
+from tests.making.processes import alive, descendants, finds_processes, wait_until
+from tests.making.stages import stage_folder
 from tests.post.making import SUMS, checkpoint_of, drawn, samplers_of, tiny_model
 from tests.post.rl.test_source import EvenLast
 from tests.post.samplers.test_dispatcher import Played
@@ -313,7 +314,7 @@ def run_rank(base: Path, path: Path, options: dict[str, Any]) -> dict[str, Any]:
 
     for name in ("whole", "renew"):
         setattr(Processes, name, refuse)
-    return rl.run(make_config(**options), {"checkpoint": base}, StageFolder(path, seed=1, progress=Progress()))
+    return rl.run(make_config(**options), {"checkpoint": base}, stage_folder(path))
 
 
 ASKING = {
@@ -348,7 +349,7 @@ def test_a_learner_of_two_processes(mesh: dict[str, int], algorithm: str, tokeni
     options |= {"mesh": mesh, "algorithm": SCORING[algorithm], "checkpoints": {"every": 3}} | ASKING
     said = run_ranks(2, run_rank, tmp_path / "store", base, tmp_path / "rl", options)
     assert said[0] == said[1]
-    folder = StageFolder(tmp_path / "rl", seed=1, progress=Progress())
+    folder = stage_folder(tmp_path / "rl")
     rows = folder.metrics.read()
     assert [row["step"] for row in rows] == list(range(8))
     for row in rows:
@@ -360,23 +361,8 @@ def test_a_learner_of_two_processes(mesh: dict[str, int], algorithm: str, tokeni
     check_each_once(trained_tasks(folder.path, 8), stream, 2 * PROMPTS)
 
 
-def alive(pid: int) -> bool:
-    """Whether a process runs; one that has ended and was not waited for does not."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rsplit(")", 1)[1].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
-
-
-def descendants(pid: int) -> list[int]:
-    """Processes below one, whichever of its threads started them, by /proc."""
-    found = [path.read_text(encoding="utf-8") for path in Path(f"/proc/{pid}/task").glob("*/children")]
-    own = [int(each) for children in found for each in children.split()]
-    return [*own, *(below for each in own for below in descendants(each))]
-
-
 @pytest.mark.slow
-@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="finds the processes in /proc")
+@finds_processes
 def test_a_learner_that_is_killed_goes_on(tokenizer: Tokenizer, tmp_path: Path) -> None:
     """`ingot run`, killed after a checkpoint: its sampler ends by itself; the next run trains on every task once."""
     (tmp_path / "wide.py").write_text(WIDE, encoding="utf-8")
@@ -404,9 +390,7 @@ def test_a_learner_that_is_killed_goes_on(tokenizer: Tokenizer, tmp_path: Path) 
     assert below
     process.kill()
     process.communicate(timeout=DEADLINE)
-    while any(alive(pid) for pid in below):
-        assert time.monotonic() < deadline, "a sampler outlives its learner"
-        time.sleep(0.02)
+    wait_until(lambda: not any(map(alive, below)), DEADLINE, "a sampler outlives its learner")
     process = start(tmp_path, *command)
     out, errors = process.communicate(timeout=DEADLINE)
     assert process.returncode == 0, out + errors

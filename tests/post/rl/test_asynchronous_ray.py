@@ -16,8 +16,8 @@ from ingot.post.samplers import ray_transport
 from ingot.post.samplers.ray_transport import ActorWorker, RayTransport
 from ingot.post.samplers.task_stream import TaskStream
 from ingot.tokens.tokenizer import Tokenizer
-from ingot.workspace.progress import Progress
 from ingot.workspace.stage import StageFolder
+from tests.making.stages import stage_folder
 from tests.post.making import checkpoint_of, samplers_of, tiny_model
 from tests.post.rl.test_asynchronous import PROMPTS, WIDE, check_each_once, make_config, run_rank, trained_tasks
 from tests.post.rl.test_asynchronous_learning import Even
@@ -99,7 +99,7 @@ def test_a_learner_of_two_processes(tokenizer: Tokenizer, tmp_path: Path, cluste
     options |= {"mesh": {"shard": 2}, "algorithm": "grpo", "asynchronous": on_ray(cluster, samplers=1)}
     (first, connected), (second, none) = run_ranks(2, run_counted, tmp_path / "store", base, tmp_path / "rl", options)
     assert first == second and (connected, none) == (1, 0)
-    folder = StageFolder(tmp_path / "rl", seed=1, progress=Progress())
+    folder = stage_folder(tmp_path / "rl")
     rows = folder.metrics.read()
     assert [row["step"] for row in rows] == list(range(8))
     assert all(row["ratio_mean"] == pytest.approx(1, abs=1e-4) and row["staleness_max"] <= 2 for row in rows)

@@ -25,14 +25,13 @@ from ingot.tokens.batch import TokenSequence
 from ingot.tokens.tokenizer import Tokenizer
 from ingot.workspace.errors import RecipeError
 from ingot.workspace.stage import StageFolder
+from tests.making.processes import alive, descendants, finds_processes, wait_until
 from tests.post.making import checkpoint_of, samplers_of, tiny_model
 from tests.post.rl.test_asynchronous import (
     DEADLINE,
     PROMPTS,
     WIDE,
-    alive,
     check_each_once,
-    descendants,
     make_config,
     trained_tasks,
 )
@@ -98,7 +97,7 @@ def test_the_option(tokenizer: Tokenizer, make_folder: Callable[[str], StageFold
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="finds the processes in /proc")
+@finds_processes
 def test_a_rank_that_dies_or_hangs_costs_no_task(
     tokenizer: Tokenizer, make_folder: Callable[[str], StageFolder], tmp_path: Path
 ) -> None:
@@ -132,9 +131,7 @@ def test_a_rank_that_dies_or_hangs_costs_no_task(
             seen.update(pids)
             lost = update_until(lambda gone=worker: transport.workers[0] is not gone and ready())  # type: ignore[misc]
             assert lost == 1
-            while any(alive(pid) for pid in pids):
-                assert time.monotonic() < deadline, "a rank outlives its sampler"
-                time.sleep(0.02)
+            wait_until(lambda: not any(map(alive, pids)), DEADLINE, "a rank outlives its sampler")  # noqa: B023
         worker = transport.workers[0]
         assert isinstance(worker, ProcessWorker) and worker.process.pid is not None
         (follower,) = descendants(worker.process.pid)

@@ -29,8 +29,8 @@ from ingot.tokens.batch import Batch
 from ingot.tokens.tokenizer import Tokenizer
 from ingot.train.loop import Trainer
 from ingot.workspace.files import read_jsonl
-from ingot.workspace.progress import Progress
 from ingot.workspace.stage import StageFolder
+from tests.making.stages import stage_folder
 from tests.post.making import SUMS, blank_batch, checkpoint_of, engine_of, episode, tiny_model
 from tests.post.rl.test_source import EvenLast
 from tests.train.parallel.ranks import run_ranks
@@ -363,7 +363,7 @@ def test_sandboxes_that_are_killed_lose_no_prompt(
 def run_rank(base: Path, path: Path) -> dict[str, Any]:
     """The stage in one of several processes: every answer is cut, and is masked."""
     options = {"algorithm": {"algorithm": "grpo", "mask_truncated": True}, "mesh": {"shard": 2}}
-    return rl.run(make_config(**options), {"checkpoint": base}, StageFolder(path, seed=1, progress=Progress()))
+    return rl.run(make_config(**options), {"checkpoint": base}, stage_folder(path))
 
 
 @pytest.mark.slow
@@ -372,5 +372,5 @@ def test_two_processes_have_nothing_to_learn_from(tokenizer: Tokenizer, tmp_path
     base = checkpoint_of(tiny_model(tokenizer), tmp_path / "base")
     said = run_ranks(2, run_rank, tmp_path / "store", base, tmp_path / "rl")
     assert said[0] == said[1]
-    rows = StageFolder(tmp_path / "rl", seed=1, progress=Progress()).metrics.read()
+    rows = stage_folder(tmp_path / "rl").metrics.read()
     assert [(row["empty_step"], row["loss"], row["gradient_norm"]) for row in rows] == [(1.0, 0.0, 0.0)] * 3

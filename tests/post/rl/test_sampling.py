@@ -39,6 +39,7 @@ from ingot.train.losses.policy_gradient import PolicyGradient
 from ingot.workspace.errors import CheckFailed
 from ingot.workspace.stage import StageFolder
 from tests.envs.script import Reply, Script
+from tests.making.rows import read_rows
 from tests.post.making import CONTEXT, SUMS, engine_of, nudged, tiny_model
 from tests.slow import first_fast
 from tests.train.toy import TIMES
@@ -306,7 +307,7 @@ def test_which_groups_are_recorded_does_not_depend_on_rewards(
         source = RlSource(tiny_model(tokenizer), config, make_folder(f"{type(earns).__name__}"))
         for step in range(6):
             source.update(step)
-        rows = [json.loads(line) for line in source.pipeline.trajectories.path.read_text(encoding="utf-8").splitlines()]
+        rows = read_rows(source.pipeline.trajectories.path)
         kept.append([(row["step"], row["group"]) for row in rows])
         counts = Counter(kept[-1])
         assert set(counts.values()) == {20} and len(counts) == 6 * recorded

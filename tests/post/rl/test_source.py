@@ -33,6 +33,7 @@ from ingot.tokens.tokenizer import Tokenizer
 from ingot.train.loop import Trainer
 from ingot.train.lora import adapt
 from ingot.workspace.stage import StageFolder
+from tests.making.rows import write_rows
 from tests.post.making import SUMS, checkpoint_of, drawn, engine_of, episode, nudged, tiny_model
 from tests.train.toy import run_without_final_checkpoint
 
@@ -278,8 +279,7 @@ def test_kept_conversations_are_learnt_beside(
 ) -> None:
     """With every reward equal RL teaches nothing; what the run learns is the conversation that it keeps."""
     rows = [{"messages": [{"role": "user", "content": "2 + 2?"}, {"role": "assistant", "content": "4"}]}] * 3
-    path = tmp_path / "kept.jsonl"
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    path = write_rows(tmp_path / "kept.jsonl", rows)
     config = make_config(algorithm=Grpo(), steps=6, ptx={"weight": 0.5, "conversations": 2, "files": [str(path)]})
     folder = make_folder("rl")
     rl.run(config, {"checkpoint": checkpoint_of(tiny_model(tokenizer), tmp_path / "base")}, folder)
@@ -296,7 +296,7 @@ def test_kept_conversations_have_temperature_one(
     messages = [Message("user", "2 + 2?"), Message("assistant", "4 and no more")]
     path = tmp_path / "kept.jsonl"
     row = {"messages": [each.to_dict() for each in messages], "thinking": False}
-    path.write_text(json.dumps(row) + "\n", encoding="utf-8")
+    write_rows(path, [row])
     model = tiny_model(tokenizer)
     tokens, mask = map(torch.tensor, ChatFormat(tokenizer).conversation(messages, thinking=False))
     hidden = model.hidden(tokens[None], torch.arange(len(tokens))[None], None)

@@ -158,6 +158,7 @@ def test_an_algorithm_with_its_own_rewards_is_refused() -> None:
         RlConfig.model_validate(options)
 
 
+@pytest.mark.slow
 def test_a_bandit_improves_with_its_rewards_only(
     tokenizer: Tokenizer, make_folder: Callable[[str], StageFolder], tmp_path: Path
 ) -> None:

@@ -20,8 +20,8 @@ from ingot.post.samplers.ray_actor import Mail
 from ingot.post.samplers.ray_transport import ActorWorker, RayTransport
 from ingot.tokens.tokenizer import Tokenizer
 from ingot.workspace.errors import CheckFailed
+from tests.making.processes import alive, descendants, wait_until
 from tests.post.making import nudged, tiny_model
-from tests.post.rl.test_asynchronous import alive, descendants
 from tests.post.samplers.test_shipment import OWN
 from tests.post.samplers.test_worker import make_config
 from tests.ray_cluster import ray_cluster
@@ -128,10 +128,7 @@ def test_actors_end_with_a_learner_that_is_killed(cluster: Any) -> None:
     assert Path(f"/proc/{actor}").exists()
     learner.kill()
     learner.communicate(timeout=DEADLINE)
-    deadline = time.monotonic() + DEADLINE
-    while Path(f"/proc/{actor}").exists():
-        assert time.monotonic() < deadline, "a sampler outlives its learner"
-        time.sleep(0.05)
+    wait_until(lambda: not alive(actor), DEADLINE, "a sampler outlives its learner")
 
 
 @pytest.mark.slow
@@ -193,9 +190,7 @@ def test_an_actor_over_two_processes(tokenizer: Tokenizer, cluster: Any) -> None
             (follower,) = descendants(leader)
             os.kill((leader, follower)[killed], signal.SIGKILL)
             wait_for(transport, Lost)
-            deadline = time.monotonic() + DEADLINE
-            while alive(leader) or alive(follower):
-                assert time.monotonic() < deadline, "a process outlives its sampler"
-                time.sleep(0.05)
+            pids = (leader, follower)
+            wait_until(lambda: not any(map(alive, pids)), DEADLINE, "a process outlives its sampler")  # noqa: B023
     finally:
         transport.close()

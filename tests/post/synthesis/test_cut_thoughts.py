@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 from ingot.envs.config import TaskMixConfig
@@ -16,8 +15,8 @@ from ingot.post.synthesis.config import SynthesizeConfig
 from ingot.post.synthesis.cut_thoughts import cut_thought
 from ingot.post.synthesis.stage import run as synthesize
 from ingot.tokens.chat import ChatFormat, Message
-from ingot.workspace.progress import Progress
-from ingot.workspace.stage import StageFolder
+from tests.making.rows import read_rows
+from tests.making.stages import stage_folder
 from tests.post.making import checkpoint_of, tiny_model, tiny_tokenizer
 
 LIMIT = 5
@@ -30,11 +29,6 @@ LEARNS = {  # to think at all: a model that was not trained does not begin a tho
     "batch_conversations": 8,
     "optimizer": {"lr": 1e-2},
 }
-
-
-def folder_at(path: Path) -> StageFolder:
-    path.mkdir(parents=True, exist_ok=True)
-    return StageFolder(path, seed=1, progress=Progress())
 
 
 def episode(chat: ChatFormat, written: list[int]) -> Episode:
@@ -68,7 +62,7 @@ def test_a_long_thought_is_cut_at_the_limit_and_closed() -> None:
 def test_own_thoughts_become_conversations_of_which_the_end_is_learnt(tmp_path: Path) -> None:
     tokenizer = tiny_tokenizer()
     model = tiny_model(tokenizer)
-    first = folder_at(tmp_path / "first")
+    first = stage_folder(tmp_path / "first")
     run_sft(SftConfig.model_validate(LEARNS), {"checkpoint": checkpoint_of(model, tmp_path / "model")}, first)
     checkpoint = first.artifact("checkpoint")
     options = {
@@ -79,11 +73,9 @@ def test_own_thoughts_become_conversations_of_which_the_end_is_learnt(tmp_path: 
         "max_tokens": 16,
         "keep_documents": False,
     }
-    folder = folder_at(tmp_path / "cut")
+    folder = stage_folder(tmp_path / "cut")
     synthesize(SynthesizeConfig.model_validate(options), {"checkpoint": checkpoint}, folder)
-    rows = [
-        json.loads(line) for line in (folder.artifact("conversations") / "arithmetic.jsonl").read_text().splitlines()
-    ]
+    rows = read_rows(folder.artifact("conversations") / "arithmetic.jsonl")
     assert len(rows) > 4  # what it learnt in 30 steps is to begin a thought, hardly to end it
     assert all(row["messages"][-1]["content"] == "" and row["messages"][-1]["thinking"] for row in rows)
 
@@ -91,7 +83,7 @@ def test_own_thoughts_become_conversations_of_which_the_end_is_learnt(tmp_path: 
     stage = Sft(
         config,
         {"checkpoint": checkpoint, "conversations": folder.artifact("conversations")},
-        folder_at(tmp_path / "sft"),
+        stage_folder(tmp_path / "sft"),
     )
     chat = ChatFormat(tokenizer)
     wanted = [chat.tokenizer.token("</think>"), chat.turn_end]

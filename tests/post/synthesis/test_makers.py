@@ -17,19 +17,17 @@ from ingot.post.synthesis.makers.follow_ups import FollowUps
 from ingot.post.synthesis.stage import run
 from ingot.tokens.chat import Message
 from ingot.workspace.errors import DataError
-from ingot.workspace.progress import Progress
-from ingot.workspace.stage import StageFolder
 from tests.data.synthesize.server import completion, serving
+from tests.making.rows import write_rows
+from tests.making.stages import stage_folder
 
 SUMS = [{"question": f"What is {number} + {number}?", "answer": f"#### {2 * number}"} for number in range(12)]
 
 
 def make(tmp_path: Path, url: str, maker: dict[str, Any], rows: list[dict[str, Any]], **options: Any) -> Any:
     """What a stage makes of the rows: its summary and its conversations."""
-    file = tmp_path / "rows.jsonl"
-    file.write_text("".join(f"{json.dumps(row)}\n" for row in rows), encoding="utf-8")
-    folder = StageFolder(tmp_path / "out", seed=1, progress=Progress())
-    folder.path.mkdir(exist_ok=True)
+    file = write_rows(tmp_path / "rows.jsonl", rows)
+    folder = stage_folder(tmp_path / "out")
     entry = {"environment": {"train": [str(file)], **maker}, "count": len(rows), **options}
     config = SynthesizeConfig.model_validate({"environments": [entry], "endpoint": {"url": url, "model": "pupil"}})
     (summary,) = run(config, {}, folder)["environments"].values()

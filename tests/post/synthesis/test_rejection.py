@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections import defaultdict
 from collections.abc import Iterator
@@ -19,9 +18,9 @@ from ingot.post.synthesis import rejection
 from ingot.post.synthesis.config import SynthesizeConfig
 from ingot.post.synthesis.stage import run
 from ingot.workspace.errors import DataError, RecipeError
-from ingot.workspace.progress import Progress
-from ingot.workspace.stage import StageFolder
 from tests.data.synthesize.server import completion, serving
+from tests.making.rows import read_rows
+from tests.making.stages import stage_folder
 from tests.post.making import SUMS, checkpoint_of, tiny_model, tiny_tokenizer
 
 DOUBLES = '''
@@ -75,17 +74,12 @@ def configured(url: str, environment: dict[str, Any] | str, **options: Any) -> S
     return SynthesizeConfig.model_validate({"environments": [entry], "endpoint": {"url": url, "model": "pupil"}})
 
 
-def folder_at(path: Path) -> StageFolder:
-    path.mkdir(parents=True, exist_ok=True)
-    return StageFolder(path, seed=1, progress=Progress())
-
-
 def rows_of(path: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in path.read_text().splitlines()]
+    return read_rows(path)
 
 
 def test_right_answers_of_an_outside_environment_become_conversations(tmp_path: Path, outside: str) -> None:
-    pupil, folder = Pupil(), folder_at(tmp_path / "out")
+    pupil, folder = Pupil(), stage_folder(tmp_path / "out")
     with serving(pupil) as url:
         config = configured(url, {"task": outside, "largest": 40}, count=12, samples=6)
         summary = run(config, {}, folder)["environments"]["doubles"]
@@ -111,7 +105,7 @@ def test_right_answers_of_an_outside_environment_become_conversations(tmp_path: 
 
 
 def test_the_threshold_and_the_most_of_a_task(tmp_path: Path, outside: str) -> None:
-    pupil, folder = Pupil(), folder_at(tmp_path / "out")
+    pupil, folder = Pupil(), stage_folder(tmp_path / "out")
     with serving(pupil) as url:
         config = configured(url, outside, count=8, samples=12, min_reward=1.5, most_kept=1)
         summary = run(config, {}, folder)["environments"]["doubles"]
@@ -124,7 +118,7 @@ def test_equal_answers_are_kept_once(tmp_path: Path, outside: str) -> None:
     with serving(
         lambda body, _: completion(str(2 * int(re.findall(r"\d+", body["messages"][-1]["content"])[0])))
     ) as url:
-        summary = run(configured(url, outside, count=3, samples=4), {}, folder_at(tmp_path / "out"))
+        summary = run(configured(url, outside, count=3, samples=4), {}, stage_folder(tmp_path / "out"))
     assert summary["environments"]["doubles"]["kept"] == 3
     assert summary["environments"]["doubles"]["refused"] == {"said before": 9}
 
@@ -143,8 +137,8 @@ def test_an_interrupted_stage_asks_nothing_twice(tmp_path: Path, outside: str, m
     first, second, whole = Pupil(), Pupil(), Pupil()
     options: dict[str, Any] = {"count": 10, "samples": 3}
     with serving(whole) as url:
-        run(configured(url, {"task": outside, "largest": 99}, **options), {}, folder_at(tmp_path / "whole"))
-    cut = folder_at(tmp_path / "cut")
+        run(configured(url, {"task": outside, "largest": 99}, **options), {}, stage_folder(tmp_path / "whole"))
+    cut = stage_folder(tmp_path / "cut")
     monkeypatch.setattr(sampled_answers, "rollout", failing)
     with serving(first) as url, pytest.raises(KeyboardInterrupt):
         run(configured(url, {"task": outside, "largest": 99}, **options), {}, cut)
@@ -160,7 +154,7 @@ def test_a_checkpoint_writes_and_sft_learns_what_was_kept(tmp_path: Path) -> Non
     sums = {"task": "no_think", **SUMS.kind("no_think").model_dump(exclude={"task"})}
     entry = {"environment": sums, "count": 8, "samples": 4, "min_reward": 0.0, "max_length": 64}
     config = SynthesizeConfig.model_validate({"environments": [entry], "temperature": 1.0, "max_tokens": 30})
-    folder = folder_at(tmp_path / "out")
+    folder = stage_folder(tmp_path / "out")
     summary = run(config, {"checkpoint": checkpoint}, folder)["environments"]["no_think"]
     assert summary["attempts"] == 32 and summary["kept"] + sum(summary["refused"].values()) == 32
     assert summary["kept"] > 0, "some attempts of a random model end by themselves"
@@ -168,12 +162,12 @@ def test_a_checkpoint_writes_and_sft_learns_what_was_kept(tmp_path: Path) -> Non
     learnt = run_sft(
         SftConfig.model_validate(options),
         {"checkpoint": checkpoint, "conversations": folder.artifact("conversations")},
-        folder_at(tmp_path / "sft"),
+        stage_folder(tmp_path / "sft"),
     )
     assert learnt["conversations"] == summary["kept"]
     strict = SynthesizeConfig.model_validate({"environments": [{**entry, "min_reward": 2.0}], "max_tokens": 30})
     with pytest.raises(DataError, match="not one attempt was kept"):
-        run(strict, {"checkpoint": checkpoint}, folder_at(tmp_path / "strict"))
+        run(strict, {"checkpoint": checkpoint}, stage_folder(tmp_path / "strict"))
 
 
 def broken(kind: str) -> Iterator[tuple[dict[str, Any], str]]:
@@ -189,7 +183,7 @@ def test_what_makes_no_sense_is_an_error_that_says_so(tmp_path: Path, outside: s
             SynthesizeConfig.model_validate(options)
     asking = SynthesizeConfig.model_validate({"environments": [{"environment": outside}]})
     with pytest.raises(RecipeError, match="neither an endpoint nor a checkpoint"):
-        run(asking, {}, folder_at(tmp_path / "none"))
+        run(asking, {}, stage_folder(tmp_path / "none"))
     documents = SynthesizeConfig.model_validate({"tasks": [{"task": "notes"}]})
     with pytest.raises(RecipeError, match="no documents"):
-        run(documents, {}, folder_at(tmp_path / "documents"))
+        run(documents, {}, stage_folder(tmp_path / "documents"))

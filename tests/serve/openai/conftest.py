@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-import torch
 from openai import OpenAI
 
 from ingot.inference.engine import Engine
@@ -33,7 +32,6 @@ def speaker() -> Transformer:
 
 @pytest.fixture(scope="session")
 def server(speaker: Transformer) -> Iterator[Running]:
-    torch.set_num_threads(1)
     with serving(Engine(speaker, slots=8)) as running:
         yield running
 
@@ -49,6 +47,5 @@ def babbler(tokenizer: Tokenizer) -> Iterator[Running]:
 
     Its reward head gives it every route that a server may have.
     """
-    torch.set_num_threads(1)
     with serving(Engine(untrained(tokenizer, heads=("reward",)), slots=8)) as running:
         yield running

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -20,6 +20,7 @@ from ingot.model.transformer import Transformer
 from ingot.serve.openai.run import Server, address, listen
 from ingot.serve.openai.service import Service
 from ingot.tokens.tokenizer import Tokenizer
+from tests.making.processes import wait_until
 from tests.serve.speaker import speaker_config
 
 PATIENCE = 20.0  # seconds that any wait of these tests may take
@@ -77,11 +78,3 @@ def serving(engine: Engine, *, limit: int = 64, **options: Any) -> Iterator[Runn
         server.stop()
         thread.join(PATIENCE)
         assert not thread.is_alive()
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    """Wait for something that another thread does."""
-    end = time.monotonic() + PATIENCE
-    while not condition():
-        assert time.monotonic() < end, "it did not happen in time"
-        time.sleep(0.005)

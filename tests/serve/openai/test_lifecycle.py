@@ -27,8 +27,8 @@ from ingot.inference.engine import Engine
 from ingot.inference.sampling import Sampling
 from ingot.tokens.tokenizer import Tokenizer
 from ingot.workspace.errors import IngotError
-from tests.post.rl.test_asynchronous import alive, descendants
-from tests.serve.openai.harness import PATIENCE, Running, SlowEngine, http, serving, untrained, wait_until
+from tests.making.processes import alive, descendants, finds_processes, wait_until
+from tests.serve.openai.harness import PATIENCE, Running, SlowEngine, http, serving, untrained
 
 ENDLESS: dict[str, Any] = {"model": "speaker", "prompt": "x", "max_tokens": 900, "extra_body": {"ignore_eos": True}}
 
@@ -193,7 +193,7 @@ def test_each_request_is_a_line_of_the_log(tokenizer: Tokenizer) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="finds the processes in /proc")
+@finds_processes
 @pytest.mark.parametrize("end", [signal.SIGTERM, signal.SIGKILL])
 def test_a_model_divided_over_two_processes(end: signal.Signals, tokenizer: Tokenizer, tmp_path: Path) -> None:
     """Its texts are those of one; it ends by itself as one does, and when the other process is killed, with a word about it."""
@@ -201,8 +201,7 @@ def test_a_model_divided_over_two_processes(end: signal.Signals, tokenizer: Toke
     save_checkpoint(tmp_path / "small", model)
     command = [sys.executable, "-m", "ingot", "serve", str(tmp_path / "small"), "--port", "0", "--tensor", "2"]
     command += ["--slots", "2", "--device", "cpu", "--precision", "float32"]  # by default bfloat16 where the CPU has it
-    environment, pipe = os.environ | {"OMP_NUM_THREADS": "1"}, subprocess.PIPE
-    with subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True, env=environment) as process:
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None and process.stderr is not None
             _, place = [process.stdout.readline() for _ in range(2)]
@@ -225,8 +224,7 @@ def test_sigterm_drains_and_ends_with_zero(tokenizer: Tokenizer, tmp_path: Path)
     save_checkpoint(tmp_path / "small", untrained(tokenizer))
     command = [sys.executable, "-m", "ingot", "serve", str(tmp_path / "small"), "--port", "0", "--slots", "2"]
     command += ["--bits", "8", "--speculate", "3"]
-    environment = os.environ | {"OMP_NUM_THREADS": "1"}
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None
             packed, said, place = [process.stdout.readline() for _ in range(3)]

@@ -14,7 +14,8 @@ from ingot.inference.sampling import Sampling
 from ingot.model.transformer import Transformer
 from ingot.workspace.errors import IngotError
 from tests.inference.conftest import tiny_model
-from tests.serve.openai.harness import PATIENCE, SlowEngine, wait_until
+from tests.making.processes import wait_until
+from tests.serve.openai.harness import PATIENCE, SlowEngine
 
 PROMPT = [1, 2, 3, 4, 5]
 LONG = Sampling(max_new_tokens=50, temperature=0)

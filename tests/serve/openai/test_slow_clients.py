@@ -14,7 +14,8 @@ import pytest
 from ingot.inference.engine import Engine
 from ingot.serve import slow_clients
 from ingot.tokens.tokenizer import Tokenizer
-from tests.serve.openai.harness import PATIENCE, Running, SlowEngine, serving, untrained, wait_until
+from tests.making.processes import wait_until
+from tests.serve.openai.harness import PATIENCE, Running, SlowEngine, serving, untrained
 
 LIMIT = 0.2  # seconds for a head or a body in these tests
 HEAD = b"POST /tokenize HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"

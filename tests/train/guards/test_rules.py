@@ -19,7 +19,7 @@ from ingot.train.guards.history import History
 from ingot.train.guards.rules import RULES, StepView
 from ingot.workspace.errors import CheckFailed
 from ingot.workspace.files import read_jsonl
-from tests.train.toy import Listener, stage_folder
+from tests.making.stages import Listener, stage_folder
 
 WINDOW = 32
 CONFIG = GuardsConfig(window=WINDOW)

@@ -20,10 +20,11 @@ from ingot.train.source import Source
 from ingot.workspace.errors import CheckFailed, Interrupted
 from ingot.workspace.files import read_jsonl
 from ingot.workspace.stage import StageFolder
+from tests.making.stages import Listener, stage_folder
 from tests.model.tiny import config, random_model
 from tests.slow import first_fast
 from tests.train.test_routers import MOVERS, routed_model
-from tests.train.toy import Listener, StepSource, make_trainer, records, same_weights, stage_folder
+from tests.train.toy import StepSource, make_trainer, records, same_weights
 
 POISONED = 14
 POISON = Text([7, 50, 3, 3, 41, 60, 12, 9, 55, 1, 1, 30, 2, 44, 17], {"weight": [1.0] + [1.0, -0.99] * 7})

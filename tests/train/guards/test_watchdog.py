@@ -17,6 +17,7 @@ from ingot.train.guards.family import Member, family, send
 from ingot.train.guards.heartbeat import HEARTBEAT, Heartbeat, read_heartbeats
 from ingot.train.guards.watchdog import LOG, Patience, Watchdog, expected_silence
 from ingot.workspace.files import read_jsonl
+from tests.making.processes import alive, wait_until
 
 QUICK = Patience(silence=1.5, grace=0.5, pause=0.01, longest_pause=0.03, look=0.02, look_around=0.05)
 START = f"""
@@ -105,7 +106,7 @@ if number == 1:
     {end}
 """
     assert watch(tmp_path, body)[0] == 0
-    _await_end(int((tmp_path / "child").read_text()))
+    wait_until(lambda: not alive(int((tmp_path / "child").read_text())))
 
 
 def test_a_family_is_all_below_a_process(tmp_path: Path) -> None:
@@ -120,11 +121,11 @@ def test_a_family_is_all_below_a_process(tmp_path: Path) -> None:
     assert {member.pid for member in family(middle.pid)} == {grandchild}
     (member,) = family(middle.pid)
     send(Member(member.pid, member.began + 1), signal.SIGKILL)  # another process that has its number now
-    assert _running(grandchild)
+    assert alive(grandchild)
     send(member, signal.SIGKILL)
     middle.kill()
     middle.wait()
-    _await_end(grandchild)
+    wait_until(lambda: not alive(grandchild))
 
 
 def test_what_a_power_cut_or_a_full_disk_does_to_its_files_ends_no_watch(tmp_path: Path) -> None:
@@ -134,18 +135,6 @@ def test_what_a_power_cut_or_a_full_disk_does_to_its_files_ends_no_watch(tmp_pat
     lines: list[str] = []
     assert Watchdog(command, command, tmp_path, QUICK, lines.append).run() == 0
     assert sum("starting it again" in line for line in lines) == 1
-
-
-def _await_end(pid: int) -> None:
-    deadline = time.monotonic() + 5
-    while _running(pid):
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-
-
-def _running(pid: int) -> bool:
-    status = Path(f"/proc/{pid}/stat")
-    return status.exists() and status.read_text().rsplit(")", 1)[1].split()[0] != "Z"
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -168,10 +157,7 @@ command = [sys.executable, "-c", {START + run!r}, {str(tmp_path)!r}]
 sys.exit(Watchdog(command, command, Path({str(tmp_path)!r}), Patience(look=0.02)).run())
 """
     watchdog = subprocess.Popen([sys.executable, "-c", driver])
-    deadline = time.monotonic() + 30
-    while not (tmp_path / "ready").exists():
-        assert time.monotonic() < deadline and watchdog.poll() is None
-        time.sleep(0.02)
+    wait_until((tmp_path / "ready").exists, 30)
     watchdog.send_signal(number)
     assert watchdog.wait(20) == (0 if number == signal.SIGTERM else 130)
     assert (tmp_path / "saved").read_text() == str(int(number))

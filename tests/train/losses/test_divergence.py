@@ -21,9 +21,10 @@ from ingot.train.losses import score as score_module
 from ingot.train.losses.divergence import STATES, Divergence, FullDivergence, TopKDivergence, generalised_jsd
 from ingot.train.losses.score import score
 from ingot.train.losses.terms import Distributions, LossTerm, Scored, Wants
+from tests.making.stages import stage_folder
 from tests.model.tiny import VOCABULARY, config, mixed_config, random_model
 from tests.slow import first_fast
-from tests.train.toy import loss_and_gradients, stage_folder
+from tests.train.toy import loss_and_gradients
 
 os.environ["TRL_EXPERIMENTAL_SILENCE"] = "1"
 BETAS = (0.0, 0.3, 0.5, 1.0)

@@ -21,8 +21,9 @@ from ingot.train.batches import lengthen, padding_like, split_rows
 from ingot.train.losses import score as score_module
 from ingot.train.losses.divergence import STATES, FullDivergence
 from ingot.train.losses.gold import REST, GoldDivergence, Shared, sorted_distance
+from tests.making.stages import stage_folder
 from tests.model.tiny import VOCABULARY, config, mixed_config, random_model
-from tests.train.toy import loss_and_gradients, stage_folder
+from tests.train.toy import loss_and_gradients
 
 os.environ["TRL_EXPERIMENTAL_SILENCE"] = "1"
 OTHERS = VOCABULARY + 9

@@ -64,7 +64,6 @@ def _work(
     rank: int, world: int, function: Callable[..., Any], store: str, arguments: tuple[Any, ...], results: Any
 ) -> None:
     faulthandler.enable()  # a crash says in which threads
-    torch.set_num_threads(1)
     freeze()
     distributed.init_process_group(
         "gloo", store=FileStore(store, world), rank=rank, world_size=world, timeout=timedelta(seconds=60)

@@ -18,7 +18,6 @@ from typing import Any
 
 import numpy
 import pytest
-import torch
 from torch import distributed
 from torch._C._distributed_c10d import FileStore
 
@@ -27,9 +26,9 @@ from ingot.tokens.batch import PADDING_DOCUMENT, Batch
 from ingot.train import pretrain
 from ingot.train.loop import PendingStep, Trainer
 from ingot.train.pretrain_config import PretrainConfig
-from ingot.workspace.progress import Progress
-from ingot.workspace.stage import StageFolder
 from tests.forking import forking, freeze
+from tests.making.rows import read_rows
+from tests.making.stages import stage_folder
 from tests.slow import slow
 from tests.train.pretraining import CONFIG, DEADLINE_SECONDS, write_inputs
 
@@ -65,7 +64,6 @@ def train_rank(
     path: Path, seen: Path, inputs: dict[str, Path], rank: int, world: int, store: Path, kill: int, steps: int
 ) -> None:
     """One rank of the stage in `path`; notes its rows in `seen` and kills itself in step `kill`. The body of a process."""
-    torch.set_num_threads(1)
     freeze()
 
     class Noting(Trainer):
@@ -87,7 +85,7 @@ def train_rank(
     if world > 1:
         deadline, shared = timedelta(seconds=DEADLINE_SECONDS), FileStore(str(store), world)
         distributed.init_process_group("gloo", store=shared, timeout=deadline, rank=rank, world_size=world)
-    pretrain.run(config(steps), inputs, StageFolder(path, seed=7, progress=Progress()))
+    pretrain.run(config(steps), inputs, stage_folder(path, seed=7))
     if world > 1:
         distributed.destroy_process_group()
 
@@ -114,10 +112,6 @@ def start(path: Path, inputs: dict[str, Path], world: int, kill: int, number: in
             step, contents = json.loads(line)
             rows[step] += contents
     return {step: each for step, each in rows.items() if step < kill}
-
-
-def metrics(path: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (path / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
 
 
 @pytest.mark.parametrize(("first", "second"), [(2, 1), slow((1, 2))])
@@ -148,14 +142,14 @@ def test_killed_and_resumed_in_other_world_sizes_it_trains_on_the_same_tokens(tm
         trained += rows
     assert len(trained) > STEPS and set(trained) == set(range(STEPS)), "some steps twice, none never"
 
-    alone = metrics(tmp_path / "alone")
+    alone = read_rows(tmp_path / "alone" / "metrics.jsonl")
     assert len(alone) == STEPS and alone[-1]["loss"] < alone[0]["loss"] - 0.5, "it learns"
     assert_same_result(tmp_path / "killed", tmp_path / "alone")
 
 
 def assert_same_result(path: Path, undisturbed: Path) -> None:
     """The numbers of every step, and the weights at the end: other orders of a sum change their last bits only."""
-    alone, killed = metrics(undisturbed), metrics(path)
+    alone, killed = read_rows(undisturbed / "metrics.jsonl"), read_rows(path / "metrics.jsonl")
     assert [row["step"] for row in killed] == [row["step"] for row in alone]
     for name, bound in (("loss", 1e-5), ("tokens", 0), ("learning_rate", 0), ("gradient_norm", 1e-4)):
         numpy.testing.assert_allclose(

@@ -31,6 +31,8 @@ from ingot.train.parallel import launch
 from ingot.train.parallel import world as world_module
 from ingot.train.parallel.world import World
 from ingot.workspace.errors import IngotError
+from tests.making.processes import finds_processes
+from tests.making.rows import write_rows
 
 STEPS, DEADLINE_SECONDS = 36, 120.0
 RECIPE = f"""
@@ -66,7 +68,7 @@ def write_recipe(folder: Path) -> Path:
         for _, value in sorted(vars(module).items())
         if inspect.isfunction(value) or inspect.isclass(value)
     ]
-    (folder / "data.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in texts), encoding="utf-8")
+    write_rows(folder / "data.jsonl", ({"text": text} for text in texts))
     (folder / "tiny.yaml").write_text(RECIPE, encoding="utf-8")
     return folder / "tiny.yaml"
 
@@ -84,7 +86,7 @@ def rows(runs: Path) -> list[dict[str, Any]]:
 
 
 def start(folder: Path, *command: str) -> subprocess.Popen[str]:
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path(__file__).parents[3])}
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])}
     return subprocess.Popen(
         [sys.executable, "-m", *command],
         cwd=folder,
@@ -113,7 +115,7 @@ def finish(process: subprocess.Popen[str]) -> tuple[int, str]:
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="finds the processes in /proc")
+@finds_processes
 def test_stopped_killed_and_resumed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     recipe = load_recipe(write_recipe(tmp_path))

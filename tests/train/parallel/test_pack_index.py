@@ -13,8 +13,7 @@ from ingot.tokens.packed import PackedRows
 from ingot.tokens.shards import Shards
 from ingot.train.pretrain import pack_index, run
 from ingot.train.pretrain_config import PretrainConfig
-from ingot.workspace.progress import Progress
-from ingot.workspace.stage import StageFolder
+from tests.making.stages import stage_folder
 from tests.tokens.sources import write_lengths
 from tests.train.parallel.ranks import run_ranks
 from tests.train.pretraining import CONFIG, write_inputs
@@ -77,6 +76,6 @@ def test_a_stage_counts_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
     monkeypatch.setattr(PackedRows, "_count", count_group)
     for _ in range(2):
-        run(config, inputs, StageFolder(tmp_path / "stage", seed=1, progress=Progress()))
+        run(config, inputs, stage_folder(tmp_path / "stage"))
     assert counted == [0]
     assert len(list((tmp_path / "stage" / "packing").iterdir())) == 1

@@ -13,10 +13,11 @@ from ingot.model.config import BlockConfig, ModelConfig, MultiTokenConfig
 from ingot.train.layouts.steps import UnevenSource, fresh, uneven
 from ingot.train.pretrain import bits_per_byte
 from ingot.workspace.errors import CheckFailed, Interrupted
+from tests.making.stages import stage_folder
 from tests.slow import first_fast
 from tests.train.parallel.models import DENSE, MOE, VOCABULARY, shape
 from tests.train.parallel.ranks import run_ranks
-from tests.train.toy import make_trainer, records, stage_folder
+from tests.train.toy import make_trainer, records
 
 STEPS, STOP = 6, 2
 PIPELINE = {"pipeline": 2, "pipeline_schedule": "interleaved", "pipeline_stages": 2}

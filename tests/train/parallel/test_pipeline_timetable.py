@@ -57,19 +57,19 @@ def test_the_order_is_that_of_torch(ranks: int, per_rank: int, micros: int) -> N
         assert rank_order(rank, ranks, per_rank, micros) == torch_order(rank, ranks, per_rank, micros), rank
 
 
-@pytest.mark.parametrize(("ranks", "micros"), [*itertools.product((2, 3, 4, 8), (1, 2, 3, 4, 7, 8, 32))])
-def test_the_bubble_of_1f1b(ranks: int, micros: int) -> None:
-    table = timetable(ranks, 1, micros)
-    assert len(table) == 2 * (micros + ranks - 1)
-    assert bubble(table) == pytest.approx((ranks - 1) / (micros + ranks - 1))
+def test_the_bubble_of_1f1b() -> None:
+    for ranks, micros in itertools.product((2, 3, 4, 8), (1, 2, 3, 4, 7, 8, 32)):
+        table = timetable(ranks, 1, micros)
+        assert len(table) == 2 * (micros + ranks - 1)
+        assert bubble(table) == pytest.approx((ranks - 1) / (micros + ranks - 1))
 
 
-@pytest.mark.parametrize(("ranks", "per_rank", "groups"), [*itertools.product((2, 3, 4, 8), (2, 3, 4), (1, 2, 5))])
-def test_the_bubble_of_interleaved_stages(ranks: int, per_rank: int, groups: int) -> None:
-    micros = ranks * groups
-    table = timetable(ranks, per_rank, micros)
-    assert bubble(table) == pytest.approx((ranks - 1) / (micros * per_rank + ranks - 1))
-    assert bubble(table) < bubble(timetable(ranks, 1, micros))
+def test_the_bubble_of_interleaved_stages() -> None:
+    for ranks, per_rank, groups in itertools.product((2, 3, 4, 8), (2, 3, 4), (1, 2, 5)):
+        micros = ranks * groups
+        table = timetable(ranks, per_rank, micros)
+        assert bubble(table) == pytest.approx((ranks - 1) / (micros * per_rank + ranks - 1))
+        assert bubble(table) < bubble(timetable(ranks, 1, micros))
 
 
 @pytest.mark.parametrize(

@@ -20,8 +20,9 @@ from ingot.train.layouts.steps import fresh
 from ingot.train.parallel.layout import Layout, make_layout
 from ingot.train.prepare import prepare_model
 from ingot.train.saving.saver import Saver
+from tests.making.stages import stage_folder
 from tests.train.parallel.models import DENSE, MOE, shape
-from tests.train.toy import stage_folder, training_config
+from tests.train.toy import training_config
 
 MODELS: dict[str, dict[str, Any]] = {"dense": DENSE, "moe": MOE}
 
@@ -130,7 +131,7 @@ def save_with_a_failing_rank(path: Path) -> list[str]:
 
 def restore_around_damage(path: Path) -> tuple[int, list[str]]:
     """The step that is restored, and what was said."""
-    from tests.train.toy import Listener
+    from tests.making.stages import Listener
 
     model, optimizer, saver = start("dense", "fsdp", path, seed=4)
     listener = Listener()

@@ -12,8 +12,8 @@ from ingot.model.transformer import Transformer
 from ingot.train.saving.config import CheckpointsConfig
 from ingot.train.saving.saver import Saver
 from ingot.workspace.progress import Progress
+from tests.making.stages import stage_folder
 from tests.model.tiny import config, random_model, random_tokens
-from tests.train.toy import stage_folder
 
 
 class Run:

@@ -16,9 +16,10 @@ from ingot.train.saving.remote import Remote
 from ingot.train.saving.steps import Steps, find_step
 from ingot.workspace.errors import ArtifactError, Interrupted
 from ingot.workspace.files import file_sha256, read_json, write_json
+from tests.making.stages import Listener, stage_folder
 from tests.train.saving.small_run import Run, make_saver, names, same
 from tests.train.test_resume import flip_a_byte
-from tests.train.toy import Listener, make_trainer, records, same_weights, stage_folder
+from tests.train.toy import make_trainer, records, same_weights
 
 
 @pytest.fixture(params=["file", "memory"])

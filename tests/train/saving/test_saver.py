@@ -23,8 +23,8 @@ from ingot.train.saving import background, saver, write
 from ingot.train.saving.state import load_run
 from ingot.workspace.errors import ArtifactError, CheckFailed, Interrupted
 from ingot.workspace.files import file_sha256, read_json
+from tests.making.stages import Listener
 from tests.train.saving.small_run import Run, make_saver, names, same
-from tests.train.toy import Listener
 
 Hold = threading.Event
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import ast
-import gzip
-import json
 import shutil
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -22,6 +20,7 @@ from ingot.sandbox.pool import Pool
 from ingot.sandbox.program import Limits
 from ingot.sandbox.run import isolation
 from tests.conftest import SHARED_DATA
+from tests.making.rows import read_rows
 from tests.slow import slow
 
 LIMITS = Limits(20.0)
@@ -44,8 +43,7 @@ def problems(name: str, step: int = 1) -> list[tuple[str, Asserts]]:
     path = dict(PROBLEMS)[name]
     if not path.exists():
         pytest.skip(f"{path} is not on this machine")
-    with gzip.open(path, "rt", encoding="utf-8") as file:
-        rows = [json.loads(line) for line in file][::step]
+    rows = read_rows(path)[::step]
     return [humaneval(row) if name == "humaneval" else mbpp(row) for row in rows]
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 import os
 import random
@@ -31,14 +30,11 @@ from ingot.envs.verifiers.math.same_answer import (
 )
 from ingot.tokens.chat import Message
 from tests.envs.verifiers.math.spellings import perturbed, spellings
+from tests.making.rows import read_rows
 
 
 def rows(*paths: Path) -> list[dict[str, str]]:
-    found = []
-    for path in paths:
-        with gzip.open(path, "rt", encoding="utf-8") as lines:
-            found += [json.loads(line) for line in lines]
-    return found
+    return [row for path in paths for row in read_rows(path)]
 
 
 @pytest.fixture(scope="module")

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import gzip
-import json
 from pathlib import Path
 
 from ingot.envs.verifiers.text.language import detect_language, in_language
 from ingot.envs.verifiers.text.words import word_set
+from tests.making.rows import read_rows
 
 
 def test_languages_of_the_declaration_of_human_rights(shared_data: Path) -> None:
-    with gzip.open(shared_data / "udhr" / "udhr.jsonl.gz", "rt", encoding="utf-8") as lines:
-        rows = [json.loads(line) for line in lines]
+    rows = read_rows(shared_data / "udhr" / "udhr.jsonl.gz")
     wanted = word_set("en es pt ar hi fr ru de ja it bn uk th ur ta te bg ko pl he fa vi ne sw kn mr gu pa ml fi")
     texts = {row["bcp47"]: row["text"] for row in rows if row["bcp47"] in wanted}
     assert len(texts) >= 25

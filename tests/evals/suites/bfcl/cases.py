@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import gzip
 import hashlib
-import json
 import random
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
+
+from tests.making.rows import read_rows
 
 CATEGORIES = ("simple_python", "multiple", "parallel", "parallel_multiple", "irrelevance")
 EVERY = 41  # of so many questions one is asked, of unusual ones every third
@@ -18,8 +18,7 @@ Case = tuple[str, dict[str, Any], list[Any], str]  # category, question, key, an
 
 def read(data: Path, name: str) -> list[dict[str, Any]]:
     """The rows of a file."""
-    with gzip.open(data / "bfcl" / f"{name}.jsonl.gz", "rt", encoding="utf-8") as file:
-        return [json.loads(line) for line in file]
+    return read_rows(data / "bfcl" / f"{name}.jsonl.gz")
 
 
 def cases(data: Path) -> Iterator[Case]:

@@ -40,6 +40,7 @@ from tests.evals.suites.bfcl.trajectories import (
     questions,
     written,
 )
+from tests.making.rows import write_rows
 from tests.slow import first_fast
 
 pytest.importorskip("bfcl_eval", reason="needs the services of bfcl-eval (pip install --no-deps bfcl-eval)")
@@ -215,8 +216,8 @@ def test_functions_that_come_later(shared_data: Path, tmp_path: Path) -> None:
     row = {**row, "id": "multi_turn_miss_func_0", "missed_function": {"1": ["sort"]}}
     row["question"] = [row["question"][0], [], *row["question"][1:]]
     answers = {"id": row["id"], "ground_truth": [reference[0], [], *reference[1:]]}
-    (tmp_path / "questions.jsonl").write_text(json.dumps(row) + "\n")
-    (tmp_path / "answers.jsonl").write_text(json.dumps(answers) + "\n")
+    write_rows(tmp_path / "questions.jsonl", [row])
+    write_rows(tmp_path / "answers.jsonl", [answers])
     files = {"multi_turn_miss_func": "questions.jsonl", "answers_multi_turn_miss_func": "answers.jsonl"}
     given = {name: str(tmp_path / file) for name, file in files.items()}
     suite = BfclMultiTurn(categories=("multi_turn_miss_func",), files=given)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ingot.tokens.tokenizer import TOKENIZER_FILE, Tokenizer
+from tests.making.rows import read_rows
 
 LENGTHS = (4096, 8192)  # shorter ones make NVIDIA's scripts look for a fitting sample for ever
 COUNT = 3
@@ -30,8 +31,7 @@ def essay(data: Path) -> str:
 
 def squad_rows(data: Path) -> list[dict[str, Any]]:
     """Questions of SQuAD, those of one article and of one paragraph together."""
-    with gzip.open(data / "core_icl" / "squad_1000.jsonl.gz", "rt", encoding="utf-8") as file:
-        rows = [json.loads(line) for line in file][:QUESTIONS]
+    rows = read_rows(data / "core_icl" / "squad_1000.jsonl.gz")[:QUESTIONS]
     articles: dict[str, dict[str, list[dict[str, Any]]]] = {}
     for row in rows:
         background, question = re.split(r"\nQuestion: ", row["context"].split("\nBackground: ", 1)[1])

@@ -21,6 +21,7 @@ from ingot.workspace.errors import RecipeError
 from ingot.workspace.interrupt import StopSignal
 from tests.evals.suites.ruler import cases
 from tests.evals.suites.ruler.record_ruler import FILE, digest
+from tests.making.rows import write_rows
 from tests.slow import first_fast
 
 RECORDED: dict[str, Any] = json.loads(FILE.read_text(encoding="utf-8"))
@@ -40,7 +41,7 @@ def files(shared_data: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[s
         "hotpotqa": cases.hotpotqa_rows(shared_data),
     }
     for name, rows in contents.items():
-        (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+        write_rows(folder / f"{name}.jsonl", rows)
     return {name: (str(folder / f"{name}.jsonl"),) for name in contents}
 
 

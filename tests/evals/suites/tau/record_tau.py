@@ -8,7 +8,6 @@ TAU2 is the folder src of sierra-research/tau2-bench at a2c0247, DATA the folder
 from __future__ import annotations
 
 import importlib
-import json
 import sys
 import types
 from pathlib import Path
@@ -18,6 +17,7 @@ from unittest.mock import MagicMock
 import pydantic
 
 from tests.evals.suites.tau.cases import load, outcome, sequences
+from tests.making.rows import write_rows
 
 FILE = Path(__file__).parent / "published_tau.json"
 PACKAGES = ("tau2", "tau2.domains", "tau2.domains.retail", "tau2.environment")  # without what their __init__ imports
@@ -46,7 +46,7 @@ def main(source: Path, data: Path) -> None:
             except Exception:  # noqa: BLE001 - a peer's code, of which only the outcome is wanted
                 errors.append(True)
         found.append(outcome(errors, before, plain(shop)))
-    FILE.write_text(json.dumps(found) + "\n", encoding="utf-8")
+    write_rows(FILE, [found])
 
 
 def plain(database: Any) -> dict[str, Any]:

@@ -22,8 +22,8 @@ from ingot.post.rl.checks.watch import ALARM, Watch
 from ingot.post.rl.config import RlConfig
 from ingot.tokens.chat import Message
 from ingot.train.saving.early_end import ended_at
-from ingot.workspace.progress import Progress
 from ingot.workspace.stage import StageFolder
+from tests.making.stages import Listener, stage_folder
 from tests.post.making import SUMS, episode
 
 ENVIRONMENTS = """
@@ -201,19 +201,9 @@ def run(folder: StageFolder, checkpoint: Path, kind: str, canary: dict[str, Any]
     return rl.run(RlConfig.model_validate(usual | options), {"checkpoint": checkpoint}, folder)
 
 
-class Heard(Progress):
-    """Keeps what is said."""
-
-    def __init__(self) -> None:
-        self.lines: list[str] = []
-
-    def say(self, message: str) -> None:
-        self.lines.append(message)
-
-
 def test_a_run_that_hacks_its_reward_is_noticed(schooled: StageFolder, outside: str, tmp_path: Path) -> None:
     """The reward pays for a 7; the model knew some sums and forgets them. The environment's own verdict shows it, for free."""
-    folder = StageFolder(tmp_path / "hacked", seed=1, progress=Heard())
+    folder = stage_folder(tmp_path / "hacked", Listener())
     told = run(folder, schooled.path, f"{outside}:Keyword", {}, steps=12)
     rows = folder.metrics.read()
     assert rows[-1]["reward"] > 0.8 and rows[-1]["canary"] < 0.25 < rows[0]["canary"]  # some sums are 7
@@ -221,16 +211,18 @@ def test_a_run_that_hacks_its_reward_is_noticed(schooled: StageFolder, outside: 
     assert sang and "the policy may exploit the reward" in told["canary"]
     assert json.loads((folder.path / ALARM).read_text())["step"] == sang[0]
     heard = folder.progress
-    assert isinstance(heard, Heard) and sum(line.startswith(f"canary, step {sang[0]}") for line in heard.lines) == 1
+    assert isinstance(heard, Listener) and sum(line.startswith(f"canary, step {sang[0]}") for line in heard.lines) == 1
 
 
 @pytest.mark.parametrize(
     ("kind", "canary", "blind"),
     [
         pytest.param("Honest", {}, True, id="a reward that is the verdict"),
-        pytest.param("Honest", {"verifier": "Strict"}, True, id="a verifier that is the reward"),
         pytest.param("Keyword", {}, False, id="another reward"),
-        pytest.param("Honest", {"held_out": {"count": 4}}, False, id="held-out tasks"),
+        pytest.param(
+            "Honest", {"verifier": "Strict"}, True, marks=pytest.mark.slow, id="a verifier that is the reward"
+        ),
+        pytest.param("Honest", {"held_out": {"count": 4}}, False, marks=pytest.mark.slow, id="held-out tasks"),
     ],
 )
 def test_a_blind_canary_says_so(
@@ -239,8 +231,8 @@ def test_a_blind_canary_says_so(
     """Once, at the first step whose answers earn something, with the ways out; and in the summary, which the report shows."""
     if "verifier" in canary:
         canary = {"verifier": f"{outside}:{canary['verifier']}"}
-    progress = Heard()
-    folder = StageFolder(tmp_path / "rl", seed=1, progress=progress)
+    progress = Listener()
+    folder = stage_folder(tmp_path / "rl", progress)
     told = run(folder, schooled.path, f"{outside}:{kind}", canary, steps=3)
     lines = [line for line in progress.lines if line.startswith("canary: it is blind")]
     assert len(lines) == blind
@@ -270,7 +262,7 @@ def test_answers_that_earn_nothing_show_nothing() -> None:
 
 def test_the_run_ends_if_it_is_told_to(schooled: StageFolder, outside: str, tmp_path: Path) -> None:
     """By another verifier on held-out tasks, where the environment itself sees nothing wrong."""
-    folder = StageFolder(tmp_path / "stopped", seed=1, progress=Progress())
+    folder = stage_folder(tmp_path / "stopped")
     known = {f"{outside}:Known": {"operations": ["sum"], "largest": 5}, "weights": {f"{outside}:Known": 1}}
     canary = {"verifier": f"{outside}:Strict", "held_out": {"count": 32, "tasks": known}, "stop": True, "patience": 2}
     run(folder, schooled.path, f"{outside}:Blind", canary, steps=16, checkpoints={"every": 2})
@@ -280,8 +272,9 @@ def test_the_run_ends_if_it_is_told_to(schooled: StageFolder, outside: str, tmp_
     assert ended_at(folder.path) == sang // 2 * 2 + 2 == len(rows)
 
 
+@pytest.mark.slow
 def test_an_honest_run_is_left_alone(schooled: StageFolder, outside: str, tmp_path: Path) -> None:
-    folder = StageFolder(tmp_path / "honest", seed=1, progress=Progress())
+    folder = stage_folder(tmp_path / "honest")
     told = run(folder, schooled.path, f"{outside}:Honest", {"verifier": f"{outside}:Strict"}, optimizer={"lr": 2e-3})
     rows = folder.metrics.read()
     assert told["last_reward"] > told["first_reward"] + 0.05 and "canary_alarm" not in told
@@ -292,7 +285,6 @@ def test_an_honest_run_is_left_alone(schooled: StageFolder, outside: str, tmp_pa
 
 def test_an_alarm_of_steps_that_run_again_is_forgotten(make_folder: Callable[[str], StageFolder]) -> None:
     folder = make_folder("rl")
-    folder.path.mkdir()
     watch = Watch(CanaryConfig(), SUMS, 2, folder, ALONE)
     for step, stays in ((40, False), (20, True)):
         (folder.path / ALARM).write_text(json.dumps({"step": step, "why": "it rose"}))
