@@ -19,19 +19,18 @@ from ingot.train.losses.score import score
 from ingot.train.losses.terms import CrossEntropy
 from ingot.workspace.errors import Interrupted
 from ingot.workspace.stage import StageFolder
+from tests.making.stages import Listener, stage_folder
 from tests.model.tiny import VOCABULARY, attention, random_model
 from tests.slow import first_fast
 from tests.train.test_invariance import CUTS, by_itself, cross_entropy, relative
 from tests.train.test_resume import stopping
 from tests.train.toy import (
     FixedSource,
-    Listener,
     StepSource,
     loss_and_gradients,
     make_trainer,
     records,
     same_weights,
-    stage_folder,
 )
 
 EXPERTS, ACTIVE, COEFFICIENT = 6, 2, 0.3
