@@ -26,7 +26,7 @@ def show(result: Result) -> str:
     title = f"<b>{escape(stage.name)}</b> {escape(stage.status)}"
     if stage.seconds is not None:
         title += f" in {format_seconds(stage.seconds)}"
-    parts = [f"<p>{title}<br><code>{escape(str(result.folder))}</code></p>"]
+    parts = [f"<p>{title}<br/><code>{escape(str(result.folder))}</code></p>"]
     if (result.folder / "scores").is_dir():
         rows = [
             (name, format_number(each.estimate.value), f"± {format_number(each.estimate.standard_error)}")

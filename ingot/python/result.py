@@ -87,8 +87,13 @@ class Result(os.PathLike[str]):
         return self.written
 
     def __repr__(self) -> str:
-        shown = headline(self.summary)
-        return f"{self.stage.name}: {self.stage.status}" + (f" · {shown}" if shown else "") + f"\n{self.folder}"
+        head = f"{self.stage.name}: {self.stage.status}"
+        if not (self.folder / "scores").is_dir():
+            shown = headline(self.summary)
+            return head + (f" · {shown}" if shown else "") + f"\n{self.folder}"
+        found = {name: each.estimate for name, each in self.scores.items()}
+        lines = [f"{name}: {each.value:.4g} ± {each.standard_error:.2g} ({each.count:,})" for name, each in found.items()]
+        return "\n".join([head, *lines, str(self.folder)])
 
     def _repr_html_(self) -> str:
         from ingot.python.page import show

@@ -190,8 +190,10 @@ def _namespace(thing: Any) -> Mapping[str, Any]:
 def _is_installed(module: str) -> bool:
     """Whether a module belongs to Python or an installed package, which another process has too."""
     top = module.partition(".")[0]
-    if top in sys.stdlib_module_names or top in sys.builtin_module_names or top == __name__.partition(".")[0]:
-        return top != "__main__"
+    if top == "__main__":  # also where that is a program of an installed package, such as a notebook's kernel
+        return False
+    if top in sys.stdlib_module_names or top == __name__.partition(".")[0]:
+        return True
     file = getattr(sys.modules.get(top), "__file__", None)
     folders = {sysconfig.get_path(name) for name in ("purelib", "platlib")}
     if file is not None and any(Path(file).is_relative_to(folder) for folder in folders):
