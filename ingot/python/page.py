@@ -15,7 +15,7 @@ from ingot.workspace.progress import format_number, format_seconds
 if TYPE_CHECKING:
     from ingot.python.result import MetricRows, Result
 
-DRAWN = ("reward", "validation_bits_per_byte", "loss")  # curves that are worth a look, where a stage has them
+DRAWN = ("reward", "loss")  # the curve that is worth a look: the first of these that a stage has
 SHOWN = 12  # metrics of the last step
 WIDTH, HEIGHT, MARGIN = 480.0, 140.0, 4.0
 
@@ -34,7 +34,7 @@ def show(result: Result) -> str:
         ]
         parts.append(_table(("metric", "value", "standard error"), rows))
     elif metrics := result.metrics:
-        parts += _curves(metrics)
+        parts.append(_curve(metrics))
         parts.append(_table((f"after {metrics[-1]['step'] + 1} steps", ""), _last(metrics[-1])))
     elif result.summary:
         parts.append(_table(("result", ""), _last(result.summary)))
@@ -44,7 +44,7 @@ def show(result: Result) -> str:
 def _last(row: Mapping[str, Any]) -> list[tuple[str, str]]:
     """The first numbers of a row, those that are drawn before the others; parts (`reward/brevity`) are in the report."""
     named = {name: value for name, value in row.items() if isinstance(value, int | float) and name != "step"}
-    order = sorted(named, key=lambda name: (name not in DRAWN, "/" in name))
+    order = sorted(named, key=lambda name: (DRAWN.index(name) if name in DRAWN else len(DRAWN), "/" in name))
     return [(name, format_number(named[name])) for name in order[:SHOWN]]
 
 
@@ -54,15 +54,13 @@ def _table(head: Iterable[str], rows: Iterable[tuple[str, ...]]) -> str:
     return f"<table><thead><tr>{cells}</tr></thead><tbody>{lines}</tbody></table>"
 
 
-def _curves(metrics: MetricRows) -> list[str]:
-    found = curves(metrics)
-    return [_curve(name, found[name]["step"], found[name]["value"]) for name in DRAWN if name in found]
-
-
-def _curve(name: str, steps: list[float], values: list[float]) -> str:
+def _curve(metrics: MetricRows) -> str:
     """A line over the steps, from the lowest to the highest value."""
-    if len(values) < 2:
+    found = curves(metrics)
+    name = next((name for name in DRAWN if name in found), None)
+    if name is None or len(found[name]["step"]) < 2:
         return ""
+    steps, values = found[name]["step"], found[name]["value"]
     (left, right), (low, high) = (min(steps), max(steps)), (min(values), max(values))
     across, up = (WIDTH - 2 * MARGIN) / ((right - left) or 1), (HEIGHT - 2 * MARGIN) / ((high - low) or 1)
     points = " ".join(
@@ -70,8 +68,8 @@ def _curve(name: str, steps: list[float], values: list[float]) -> str:
         for step, value in zip(steps, values, strict=True)
     )
     line = f'<polyline fill="none" stroke="currentColor" stroke-width="1.5" points="{points}"/>'
-    text = f"{name}: {format_number(values[0])} to {format_number(values[-1])}, steps {left:g} to {right:g}"
+    text = escape(f"{name}: {format_number(values[0])} to {format_number(values[-1])}, steps {left:g} to {right:g}")
     return (
         f'<figure style="margin:0 0 8px"><svg viewBox="0 0 {WIDTH:g} {HEIGHT:g}" width="{WIDTH:g}" role="img" '
-        f'aria-label="{escape(text)}">{line}</svg><figcaption>{escape(text)}</figcaption></figure>'
+        f'aria-label="{text}">{line}</svg><figcaption>{text}</figcaption></figure>'
     )

@@ -92,7 +92,9 @@ class Result(os.PathLike[str]):
             shown = headline(self.summary)
             return head + (f" · {shown}" if shown else "") + f"\n{self.folder}"
         found = {name: each.estimate for name, each in self.scores.items()}
-        lines = [f"{name}: {each.value:.4g} ± {each.standard_error:.2g} ({each.count:,})" for name, each in found.items()]
+        lines = [
+            f"{name}: {each.value:.4g} ± {each.standard_error:.2g} ({each.count:,})" for name, each in found.items()
+        ]
         return "\n".join([head, *lines, str(self.folder)])
 
     def _repr_html_(self) -> str:

@@ -30,7 +30,10 @@ ROWS: list[dict[str, Any]] = [
         ],
         "thinking": False,
     },
-    {"messages": [{"role": "user", "content": "12 * 12 = ?"}, {"role": "assistant", "content": "144 1 2 3"}], "thinking": False},
+    {
+        "messages": [{"role": "user", "content": "12 * 12 = ?"}, {"role": "assistant", "content": "144 1 2 3"}],
+        "thinking": False,
+    },
 ]
 
 
@@ -79,6 +82,9 @@ def test_a_loss_of_ones_own_is_label_smoothing_of_transformers(model: Path, fold
 
 
 def test_micro_batches_do_not_change_a_loss_of_ones_own(model: Path) -> None:
-    runs = [ingot.fit(model, [ROWS * 4], smoothed, **TINY, micro_batch_tokens=tokens, name=f"m{tokens}") for tokens in (128, 9999)]
+    runs = [
+        ingot.fit(model, [ROWS * 4], smoothed, **TINY, micro_batch_tokens=tokens, name=f"m{tokens}")
+        for tokens in (128, 9999)
+    ]
     first, second = (run.metrics.columns["loss"] for run in runs)
     assert first == pytest.approx(second, abs=1e-6)

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import torch
+from datasets import Dataset
 from pyarrow import parquet
 from typer.testing import CliRunner
 
@@ -76,7 +77,9 @@ def raw_to_model() -> Result:
 
 CALLS: dict[str, Callable[[Path], Result]] = {
     "sft": lambda model: ingot.sft(model, TALK, batch_conversations=4, lora={"rank": 2}, **TINY),
-    "prefer": lambda model: ingot.prefer(model, PAIRS, batch_pairs=4, algorithm={"algorithm": "dpo", "beta": 0.2}, **TINY),
+    "prefer": lambda model: ingot.prefer(
+        model, PAIRS, batch_pairs=4, algorithm={"algorithm": "dpo", "beta": 0.2}, **TINY
+    ),
     "reward": lambda model: ingot.reward(model, PAIRS, batch_answers=4, **TINY),
     "rl": lambda model: ingot.rl(model, Digits, rewards={brevity: 0.5}, group=2, **SAMPLED),
     "prompts": lambda model: ingot.rl(model, ["1 + 1?", "2 + 1?"], rewards=[brevity], group=2, **SAMPLED),
@@ -138,13 +141,20 @@ def test_the_report_is_of_the_result_that_is_asked(model: Path) -> None:
 
 
 def test_rows_are_as_good_as_a_file(model: Path) -> None:
-    """A list, a generator, a function that gives one, and a file with the same lines."""
+    """A list, a generator, a function that gives one, a data set, and a file with the same lines."""
     lines = "".join(json.dumps(row) + "\n" for row in TALK)
     Path("talk.jsonl").write_text(lines, encoding="utf-8")
-    given: list[Any] = [TALK, (row for row in TALK), lambda: iter(TALK), "talk.jsonl", [Path("talk.jsonl")]]
+    given: list[Any] = [
+        TALK,
+        (row for row in TALK),
+        lambda: iter(TALK),
+        Dataset.from_list(TALK),
+        "talk.jsonl",
+        [Path("talk.jsonl")],
+    ]
     made = [ingot.sft(model, each, **TINY) for each in given]
     assert len({json.dumps(weights(each.folder)) for each in made}) == 1
-    assert [each.stage.status for each in made] == ["done", "reused", "reused", "done", "reused"]
+    assert [each.stage.status for each in made] == ["done", "reused", "reused", "reused", "done", "reused"]
     other = ingot.sft(model, [*TALK[1:], TALK[0]], **TINY)
     assert other.folder.name not in {each.folder.name for each in made}
 
@@ -152,7 +162,9 @@ def test_rows_are_as_good_as_a_file(model: Path) -> None:
 def test_an_eval_has_scores_with_errors(model: Path) -> None:
     suites = [{"suite": "tasks", "kinds": [{"kind": Digits, "count": 2}], "max_new_tokens": 3, "rewards": [brevity]}]
     result = ingot.evaluate(model, suites, device="cpu")
-    graded = [1 - min(len(each["completion"] or ""), 10) / 10 for each in read_jsonl(result.folder / "scores/samples.jsonl")]
+    graded = [
+        1 - min(len(each["completion"] or ""), 10) / 10 for each in read_jsonl(result.folder / "scores/samples.jsonl")
+    ]
     assert result.scores["reward/brevity"].estimate.value == pytest.approx(sum(graded) / 2)
     shown = repr(result)
     assert f"reward/brevity: {sum(graded) / 2:.4g} ±" in shown and "(2)" in shown
@@ -173,15 +185,25 @@ def test_suites_by_name_file_and_limit(model: Path) -> None:
 def test_curated_rows_are_what_the_steps_leave() -> None:
     rows = [*texts(), *texts()]
     result = ingot.curate(rows, [{"step": "exact_dedup"}], workers=1)
-    kept = [row for part in (result.folder / "documents").glob("*.parquet") for row in parquet.read_table(part).to_pylist()]
+    kept = [
+        row for part in (result.folder / "documents").glob("*.parquet") for row in parquet.read_table(part).to_pylist()
+    ]
     assert sorted(row["text"].strip() for row in kept) == sorted({row["text"].strip() for row in rows})
-    by_file = ingot.curate(str(Path(result.folder / "../rows").resolve() / "*.jsonl"), [{"step": "exact_dedup"}], workers=1)
+    by_file = ingot.curate(
+        str(Path(result.folder / "../rows").resolve() / "*.jsonl"), [{"step": "exact_dedup"}], workers=1
+    )
     assert by_file.summary["documents"] == result.summary["documents"] == 30
 
 
 def test_a_reward_moves_what_it_rewards(model: Path) -> None:
     """Rewarded for a letter, the policy writes it more; what each answer earned is what the function says of it."""
-    options = {**SAMPLED, "steps": 30, "prompts_per_step": 4, "group": 8, "optimizer": {"lr": 3e-3, "weight_decay": 0.0}}
+    options = {
+        **SAMPLED,
+        "steps": 30,
+        "prompts_per_step": 4,
+        "group": 8,
+        "optimizer": {"lr": 3e-3, "weight_decay": 0.0},
+    }
     result = ingot.rl(model, ["1 + 1?", "2 + 1?", "3 + 1?", "4 + 1?"], rewards=[brevity], **options, canary=None)
     earned = result.metrics.columns["reward/brevity"]
     assert sum(earned[-5:]) / 5 > sum(earned[:5]) / 5 + 0.1
@@ -196,7 +218,10 @@ def test_a_reward_moves_what_it_rewards(model: Path) -> None:
         (lambda model: ingot.sft(model, TALK, **TINY, lora={"rnk": 2}), "sft.lora.rnk\n  fix: did you mean rank?"),
         (lambda model: ingot.sft(model, TALK, **TINY, files=["x"]), "ingot.sft: files is given twice"),
         (lambda model: ingot.sft(model, TALK, **TINY, checkpoint=model), "ingot.sft: checkpoint is given twice"),
-        (lambda model: ingot.sft(model, TALK, **TINY, name="a", folder="b"), "name and folder both say where the run is"),
+        (
+            lambda model: ingot.sft(model, TALK, **TINY, name="a", folder="b"),
+            "name and folder both say where the run is",
+        ),
         (lambda model: ingot.sft("nowhere", TALK, **TINY), "nowhere is neither an earlier stage nor an existing path"),
         (lambda model: ingot.sft(ingot.load(model), TALK, **TINY), "checkpoint: a Transformer is no input"),
         (lambda model: ingot.sft(model, [["a"]], **TINY), "row 1 of the data: it is a list, not a mapping"),

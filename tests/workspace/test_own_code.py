@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import linecache
-import math
 import re
 import subprocess
 import sys
@@ -34,7 +33,7 @@ def loaded(thing: Any, folder: Path) -> Any:
     return load_outside(name_code(thing, folder))
 
 
-COUNTING = '''
+COUNTING = """
 import math
 import re as regular
 from collections import Counter as Count
@@ -64,7 +63,7 @@ def score(text: str) -> float:
     UNUSED = 0
     counted = Count(text)
     return sqrt(sum(map(inner, numbers))) + math.pi + times(counted["a"]) + path.sep.count("/") + UNUSED
-'''
+"""
 
 
 def test_what_a_function_names_comes_with_it(tmp_path: Path) -> None:
@@ -130,15 +129,27 @@ def test_a_function_of_a_module_is_named_by_it(tmp_path: Path) -> None:
     ("source", "said", "fix"),
     [
         ("f = lambda text: 1.0", "a lambda has no source of its own", "write it by `def`"),
-        ("model = object()\ndef f(text):\n    return model", "it uses model, a object, which has no source", "make model inside it"),
+        (
+            "model = object()\ndef f(text):\n    return model",
+            "it uses model, a object, which has no source",
+            "make model inside it",
+        ),
         ("x = float('nan')\ndef f(text):\n    return x", "it uses x, a float, which has no source", "make x inside it"),
-        ("class C:\n    x = 1\ndef f(text):\n    return C.x", "the source of C is not known", "put it into a file of its own"),
+        (
+            "class C:\n    x = 1\ndef f(text):\n    return C.x",
+            "the source of C is not known",
+            "put it into a file of its own",
+        ),
         (
             "def g():\n    return 1\nh = g\ndef g():\n    return 2\ndef f(text):\n    return g() + h()",
             "two things are called g",
             "give one of them another name",
         ),
-        ("import helpers_of_mine as m\ndef f(text):\n    return m.x", "it uses m, a module of files of yours", "from helpers_of_mine"),
+        (
+            "import helpers_of_mine as m\ndef f(text):\n    return m.x",
+            "it uses m, a module of files of yours",
+            "from helpers_of_mine",
+        ),
     ],
 )
 def test_what_cannot_be_written_is_refused(
