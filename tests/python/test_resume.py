@@ -33,7 +33,7 @@ class AtStep(Progress):
 
 
 def test_ctrl_c_saves_and_the_same_call_goes_on(model: Path) -> None:
-    with pytest.raises(Interrupted, match="its work is saved in .*; the same call resumes it"):
+    with pytest.raises(Interrupted, match=r"its work is saved in .*; the same call resumes it"):
         ingot.sft(model, TALK, progress=AtStep(3, signal.SIGINT), **LONG)
     resumed = ingot.sft(model, TALK, **LONG)
     whole = ingot.sft(model, TALK, name="whole", **LONG)

@@ -7,7 +7,7 @@ import json
 import random
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
@@ -144,14 +144,8 @@ def test_rows_are_as_good_as_a_file(model: Path) -> None:
     """A list, a generator, a function that gives one, a data set, and a file with the same lines."""
     lines = "".join(json.dumps(row) + "\n" for row in TALK)
     Path("talk.jsonl").write_text(lines, encoding="utf-8")
-    given: list[Any] = [
-        TALK,
-        (row for row in TALK),
-        lambda: iter(TALK),
-        Dataset.from_list(TALK),
-        "talk.jsonl",
-        [Path("talk.jsonl")],
-    ]
+    rows: list[Any] = [TALK, (row for row in TALK), lambda: iter(TALK), Dataset.from_list(TALK)]
+    given = [*rows, "talk.jsonl", [Path("talk.jsonl")]]
     made = [ingot.sft(model, each, **TINY) for each in given]
     assert len({json.dumps(weights(each.folder)) for each in made}) == 1
     assert [each.stage.status for each in made] == ["done", "reused", "reused", "reused", "done", "reused"]
@@ -223,7 +217,10 @@ def test_a_reward_moves_what_it_rewards(model: Path) -> None:
             "name and folder both say where the run is",
         ),
         (lambda model: ingot.sft("nowhere", TALK, **TINY), "nowhere is neither an earlier stage nor an existing path"),
-        (lambda model: ingot.sft(ingot.load(model), TALK, **TINY), "checkpoint: a Transformer is no input"),
+        (
+            lambda model: ingot.sft(cast("Any", ingot.load(model)), TALK, **TINY),
+            "checkpoint: a Transformer is no input",
+        ),
         (lambda model: ingot.sft(model, [["a"]], **TINY), "row 1 of the data: it is a list, not a mapping"),
         (lambda model: ingot.sft(model, [{"text": {1, 2}}], **TINY), "row 1 of the data: it is not plain JSON"),
         (lambda model: ingot.sft(model, TALK[0], **TINY), "a mapping is one row, and rows are wanted"),

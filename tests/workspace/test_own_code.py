@@ -130,9 +130,9 @@ def test_a_function_of_a_module_is_named_by_it(tmp_path: Path) -> None:
     [
         ("f = lambda text: 1.0", "a lambda has no source of its own", "write it by `def`"),
         (
-            "model = object()\ndef f(text):\n    return model",
-            "it uses model, a object, which has no source",
-            "make model inside it",
+            "m = object()\ndef f(text):\n    return m",
+            "it uses m, a object, which has no source",
+            "make m inside it",
         ),
         ("x = float('nan')\ndef f(text):\n    return x", "it uses x, a float, which has no source", "make x inside it"),
         (
@@ -147,7 +147,7 @@ def test_a_function_of_a_module_is_named_by_it(tmp_path: Path) -> None:
         ),
         (
             "import helpers_of_mine as m\ndef f(text):\n    return m.x",
-            "it uses m, a module of files of yours",
+            "it uses m, a module of files",
             "from helpers_of_mine",
         ),
     ],
