@@ -99,7 +99,9 @@ def test_sampling_in_a_batch(world: World, capsys: pytest.CaptureFixture[str]) -
 def test_from_python(world: World, capsys: pytest.CaptureFixture[str]) -> None:
     """Stages as functions; a script's own reward is in a file of the run, and what was run is reused."""
     for _ in range(2):
-        *lines, recipe = program("from_python.py", str(world.checkpoint), "conversations.jsonl", "2", capsys=capsys).split("# ")
+        *lines, recipe = program(
+            "from_python.py", str(world.checkpoint), "conversations.jsonl", "2", capsys=capsys
+        ).split("# ")
         assert "taught: " in lines[-1] and "brief: " in lines[-1] and "brevity-" in recipe
     assert [path.parent.parent.name for path in sorted(Path("runs").glob("*/*/DONE"))] == ["eval", "eval", "rl", "sft"]
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from numbers import Integral, Real
 from pathlib import Path
 from typing import Any
 
@@ -122,4 +123,6 @@ class StageCall:
             return {self._plain(key, where): self._plain(each, f"{where}.{key}") for key, each in value.items()}
         if isinstance(value, list | tuple):
             return [self._plain(each, where) for each in value]
-        return value
+        if isinstance(value, bool) or not isinstance(value, Real):
+            return value
+        return int(value) if isinstance(value, Integral) else float(value)  # one of numpy's is no plain number

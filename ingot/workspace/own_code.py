@@ -36,6 +36,7 @@ from ingot.workspace.files import write_text
 from ingot.workspace.outside import spec_in_program
 
 FUTURE = __future__.annotations.compiler_flag
+INNER = ("__func__", "fget", "func")  # where a class method, a property and a cached property keep their function
 IN_A_FILE = "put it into a file of its own and give that: file.py:Name"
 
 
@@ -131,14 +132,21 @@ class _Writer:
         return RecipeError(f"{self.thing.__name__} cannot be written into a file: {problem}", fix=fix)
 
 
+def _functions(thing: Any) -> list[FunctionType]:
+    """A function; or the functions of a class, those of its properties and class methods too."""
+    if isinstance(thing, FunctionType):
+        return [inspect.unwrap(thing)]
+    members = [each for each in vars(thing).values() if not isinstance(each, type)]
+    inner = [next((got for name in INNER if (got := getattr(each, name, None)) is not None), each) for each in members]
+    return [inspect.unwrap(each) for each in inner if isinstance(each, FunctionType)]
+
+
 def _code_of(thing: Any) -> CodeType | None:
     """The code of a function, or of some method of a class: it knows its file and line."""
     if isinstance(thing, FunctionType):
-        code = inspect.unwrap(thing).__code__
-        return code if isinstance(code, CodeType) else None
-    methods = [inspect.unwrap(each) for each in vars(thing).values() if isinstance(each, FunctionType)]
-    own = [each.__code__ for each in methods if each.__qualname__.startswith(f"{thing.__qualname__}.")]
-    return own[0] if own else None
+        return _functions(thing)[0].__code__
+    own = [each for each in _functions(thing) if each.__qualname__.startswith(f"{thing.__qualname__}.")]
+    return own[0].__code__ if own else None
 
 
 Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
@@ -176,10 +184,8 @@ def _names_of(table: symtable.SymbolTable) -> Iterator[str]:
 
 def _namespace(thing: Any) -> Mapping[str, Any]:
     """What the names in a function or class stand for: those of its module, and of functions around it."""
-    functions = [inspect.unwrap(each) for each in ([thing] if isinstance(thing, FunctionType) else vars(thing).values())
-                 if isinstance(each, FunctionType)]  # fmt: skip
     known = dict(vars(sys.modules[thing.__module__])) if thing.__module__ in sys.modules else {}
-    for each in functions:
+    for each in _functions(thing):
         known |= each.__globals__
         for name, cell in zip(each.__code__.co_freevars, each.__closure__ or (), strict=True):
             if name != "__class__":
@@ -187,9 +193,9 @@ def _namespace(thing: Any) -> Mapping[str, Any]:
     return {name: value for name, value in known.items() if getattr(builtins, name, known) is not value}
 
 
-def _is_installed(module: str) -> bool:
+def _is_installed(module: str | None) -> bool:
     """Whether a module belongs to Python or an installed package, which another process has too."""
-    top = module.partition(".")[0]
+    top = (module or "__main__").partition(".")[0]
     if top == "__main__":  # also where that is a program of an installed package, such as a notebook's kernel
         return False
     if top in sys.stdlib_module_names or top == __name__.partition(".")[0]:

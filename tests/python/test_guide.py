@@ -24,7 +24,10 @@ def files(model: Path, folder: Path) -> None:
     shutil.copytree(model, "smollm2")
     (folder / "FOLDER/gsm8k").mkdir(parents=True)
     for name, numbers in (("train", range(2, 12)), ("test", range(12, 14))):
-        rows = [{"question": f"{n} pens and one?", "answer": f"{n}+1=<<{n}+1={n + 1}>>{n + 1}\n#### {n + 1}"} for n in numbers]
+        rows = [
+            {"question": f"{n} pens and one?", "answer": f"{n}+1=<<{n}+1={n + 1}>>{n + 1}\n#### {n + 1}"}
+            for n in numbers
+        ]
         Path(f"FOLDER/gsm8k/{name}.jsonl").write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
     Path("my_suite.yaml").write_text(
         "rows: questions.jsonl\nquestion: '{{q}}'\noptions: '{{o}}'\nanswer: '{{a}}'\n", encoding="utf-8"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -14,6 +15,7 @@ import pytest
 
 import ingot
 from ingot.workspace.errors import Interrupted
+from ingot.workspace.files import read_jsonl
 from ingot.workspace.progress import Progress
 from tests.python.conftest import TALK, TINY
 from tests.python.test_stages import weights
@@ -71,6 +73,7 @@ class Killed(Progress):
 result = ingot.rl(
     sys.argv[1], Digits, rewards=[brevity], steps=6, group=2, prompts_per_step=2, max_new_tokens=4, sequence_length=128,
     device="cpu", precision="float32", checkpoints={"every": 2}, progress=Killed(),
+    asynchronous={} if len(sys.argv) > 3 else None,
 )
 print(json.dumps([result.stage.status, str(result.folder)]))
 """
@@ -109,3 +112,12 @@ def test_a_killed_script_goes_on_when_it_is_run_again(model: Path) -> None:
     whole = run_script(model)
     assert whole.stdout.strip() == f'["done", "{folder}"]', whole.stderr
     assert weights(folder) == interrupted
+
+
+def test_what_a_script_defines_reaches_samplers_in_processes_of_their_own(model: Path) -> None:
+    """Spawned processes load the environment from its file; they do not run the script once more."""
+    done = run_script(model, "0", "asynchronous")
+    assert done.returncode == 0, done.stderr
+    status, folder = json.loads(done.stdout)
+    rewards = [row["reward/brevity"] for row in read_jsonl(Path(folder) / "metrics.jsonl")]
+    assert status == "done" and len(rewards) == 6 and all(0 <= each <= 1 for each in rewards)

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, cast
 
+import numpy as np
 import pytest
 import torch
 from datasets import Dataset
@@ -236,6 +237,14 @@ def test_what_is_wrong_is_said(call: Callable[[Path], Result], said: str, model:
     with pytest.raises((RecipeError, DataError)) as caught:
         call(model)
     assert said in str(caught.value)
+
+
+def test_numbers_of_numpy_are_numbers(model: Path) -> None:
+    """As those of a sweep in a notebook are."""
+    plain = ingot.sft(model, TALK, dry_run=True, **TINY, optimizer={"lr": 0.25}, batch_conversations=4)
+    rate, size = np.float32(0.25), np.int64(4)
+    found = ingot.sft(model, TALK, dry_run=True, **TINY, optimizer={"lr": rate}, batch_conversations=size)
+    assert found.folder == plain.folder and found.as_recipe() == plain.as_recipe()
 
 
 def test_a_dry_run_runs_nothing_and_knows_its_folder(model: Path) -> None:

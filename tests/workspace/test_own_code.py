@@ -120,6 +120,14 @@ def test_a_class_comes_with_its_bases_and_decorators(tmp_path: Path) -> None:
         point().x = 2  # frozen: the decorator is there
 
 
+def test_a_class_of_properties_alone_has_a_source(tmp_path: Path) -> None:
+    source = (
+        "from functools import cached_property\nUNIT = 3\n"
+        "class Sizes:\n    @cached_property\n    def size(self):\n        return UNIT\n"
+    )
+    assert loaded(cell(source)["Sizes"], tmp_path)().size == 3
+
+
 def test_a_function_of_a_module_is_named_by_it(tmp_path: Path) -> None:
     assert name_code(cell, tmp_path) == f"{__name__}:cell"
     assert not list(tmp_path.iterdir())
