@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
+from itertools import islice
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -118,16 +119,13 @@ def evaluate(model: Artifact | None, suites: Any = None, **options: Any) -> Resu
 def fit(model: Artifact, batches: Any, loss: Callable[..., Any] | str, **options: Any) -> Result:
     """Train a model by a loss of your own: `loss(tokens)` gives a number for each token of a batch.
 
-    `batches` is a function `batches(step)` that gives the sequences of a step, or a list of such batches.
+    `batches` is a function `batches(step)` that gives the sequences of a step, or such batches in their order, or a file of them.
     """
     call = _call("fit", options, checkpoint=model, kind="ingot.post.own_loss:OwnLoss")
-    if callable(batches) or (isinstance(batches, str) and is_outside(batches)):
-        call.set("batches", batches)
-    else:
-        if isinstance(batches, list | tuple) and all(isinstance(each, list | tuple) for each in batches):
-            batches = [{"sequences": each} for each in batches]
-        (file,) = as_files(batches, call.rows, '[{"text": "…"}, …]')
-        call.set("batches", file)
+    if not callable(batches) and not isinstance(batches, str | Path):
+        lines = ({"sequences": each} if isinstance(each, list | tuple) else each for each in batches)
+        (batches,) = as_files(islice(lines, options.get("steps")), call.rows, '[{"text": "…"}, …]')
+    call.set("batches", batches)
     call.set("loss", loss)
     return call.run()
 

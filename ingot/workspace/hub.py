@@ -15,7 +15,7 @@ from ingot.workspace.errors import ArtifactError
 from ingot.workspace.packages import install_extra, program
 
 NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*(@[A-Za-z0-9][\w./-]*)?", re.ASCII)
-OF_HERE = ("runs", "checkpoints")  # folders that are made here: a path below them is no name, whether it exists or not
+OF_HERE = ("runs", "checkpoints", "models")  # usual folders here: what is not below them is a mistake, and no name
 FILES = ["*.json", "*.safetensors", "*.jinja", "*.model", "*.txt", "*.tiktoken"]
 """What a model is read from; weights in other formats beside these are not fetched."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -79,6 +80,13 @@ def test_a_loss_of_ones_own_is_label_smoothing_of_transformers(model: Path, fold
     ]
     by_tokens = ingot.fit(model, [tokens], smoothed, **TINY)
     assert by_tokens.metrics.columns["loss"] == pytest.approx(result.metrics.columns["loss"], abs=1e-6)
+
+
+def test_batches_without_an_end_are_as_good_as_a_list(model: Path) -> None:
+    """Of both so many are taken as there are steps."""
+    endless = ingot.fit(model, (ROWS[:2] for _ in count()), smoothed, **TINY)
+    again = ingot.fit(model, [ROWS[:2]] * 9, smoothed, **TINY)
+    assert endless.folder == again.folder and again.stage.status == "reused"
 
 
 def test_micro_batches_do_not_change_a_loss_of_ones_own(model: Path) -> None:
