@@ -9,12 +9,17 @@ The same as the command line, from Python:
     text = ingot.generate(model, "The capital of")
     ingot.export_model(model, "my-model")
 
+    result = ingot.sft("smollm2", "conversations.jsonl", steps=100, lora={"rank": 16})   # a stage by itself: python/stages.py
+    result = ingot.rl(result, prompts, rewards=[brevity], steps=20)
+
 Importing this package imports nothing heavy; each function imports what it needs when it is called.
 """
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable, Mapping
+from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,16 +31,49 @@ if TYPE_CHECKING:
     from ingot.model.config import ModelConfig
     from ingot.model.transformer import Transformer
     from ingot.planner.plan import Plan
+    from ingot.python.stages import curate as curate
+    from ingot.python.stages import distill as distill
+    from ingot.python.stages import evaluate as evaluate
+    from ingot.python.stages import fit as fit
+    from ingot.python.stages import merge as merge
+    from ingot.python.stages import prefer as prefer
+    from ingot.python.stages import pretrain as pretrain
+    from ingot.python.stages import reward as reward
+    from ingot.python.stages import rl as rl
+    from ingot.python.stages import sft as sft
+    from ingot.python.stages import tokenize as tokenize
+    from ingot.python.stages import tokenizer as tokenizer
     from ingot.recipe.flow import RunResult
     from ingot.workspace.progress import Progress
 
 __version__ = VERSION
-__all__ = ["__version__", "export_model", "generate", "import_model", "load", "plan", "run"]
+_STAGES = (
+    "curate",
+    "distill",
+    "evaluate",
+    "fit",
+    "merge",
+    "prefer",
+    "pretrain",
+    "reward",
+    "rl",
+    "sft",
+    "tokenize",
+    "tokenizer",
+)
+"""Functions of python/stages.py, which is imported when one of them is asked for."""
+__all__ = ["__version__", "export_model", "generate", "import_model", "load", "plan", "run", *_STAGES]
 
 
 def __dir__() -> list[str]:
     """What a notebook offers after `ingot.`: not what this file imports for itself."""
     return __all__
+
+
+def __getattr__(name: str) -> Any:
+    if name in _STAGES:
+        return getattr(importlib.import_module("ingot.python.stages"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def run(
@@ -87,7 +125,7 @@ def plan(
 
 
 def load(
-    path: str | Path,
+    path: str | PathLike[str],
     *,
     dtype: torch.dtype | None = None,
     configure: Callable[[ModelConfig], ModelConfig] | None = None,
@@ -112,12 +150,12 @@ def import_model(source: str | Path, folder: str | Path, **options: Any) -> Path
     return convert(source, folder, **options)
 
 
-def export_model(source: str | Path | Transformer, folder: str | Path, **options: Any) -> Path:
+def export_model(source: str | PathLike[str] | Transformer, folder: str | Path, **options: Any) -> Path:
     """Write a model, in memory or on disk, as a Hugging Face folder. Options: see ingot.checkpoints.convert."""
     from ingot.checkpoints.convert import export_model as convert
     from ingot.workspace.runs import find_checkpoint
 
-    found = find_checkpoint(Path(source).expanduser()) if isinstance(source, str | Path) else source
+    found = find_checkpoint(Path(source).expanduser()) if isinstance(source, str | PathLike) else source
     return convert(found, folder, **options)
 
 

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import huggingface_hub.constants as constants
 import pytest
 import torch
 import transformers
@@ -126,11 +127,13 @@ def test_a_folder_is_written_and_no_file(run: Ingot, command: str) -> None:
     assert not list(Path().glob("out*"))
 
 
-def test_a_name_of_the_hub_says_how_to_fetch_it(run: Ingot) -> None:
+def test_a_name_of_the_hub_says_how_to_fetch_it(run: Ingot, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the hub cannot be asked; tests/workspace/test_hub.py asks one."""
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
     code, out, err = run("chat", "SomeOrg/Some-Model.1B", "--prompt", "hello")
     assert (code, out) == (2, "")
     assert err.startswith(
-        "error: SomeOrg/Some-Model.1B: no checkpoint here\n  fix: if this is a model of the Hugging Face hub: "
+        "error: SomeOrg/Some-Model.1B: no such path, and the hub cannot be asked for a model of this name ("
     )
     assert "hf download SomeOrg/Some-Model.1B --local-dir Some-Model.1B" in err
     Path("SomeOrg").mkdir()  # then it is a path

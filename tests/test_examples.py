@@ -96,6 +96,16 @@ def test_sampling_in_a_batch(world: World, capsys: pytest.CaptureFixture[str]) -
     assert [line.split(" → ")[0] for line in lines] == ["'def f'"] * 2 + ["'import'"] * 2
 
 
+def test_from_python(world: World, capsys: pytest.CaptureFixture[str]) -> None:
+    """Stages as functions; a script's own reward is in a file of the run, and what was run is reused."""
+    for _ in range(2):
+        *lines, recipe = program(
+            "from_python.py", str(world.checkpoint), "conversations.jsonl", "2", capsys=capsys
+        ).split("# ")
+        assert "taught: " in lines[-1] and "brief: " in lines[-1] and "brevity-" in recipe
+    assert [path.parent.parent.name for path in sorted(Path("runs").glob("*/*/DONE"))] == ["eval", "eval", "rl", "sft"]
+
+
 def test_scoring_says_what_the_evals_say(world: World, capsys: pytest.CaptureFixture[str]) -> None:
     """Bits per byte as a log-softmax by numpy in float64 gives them."""
     written = "def json(self):"

@@ -36,6 +36,7 @@ ROOMS = (
     "lab",
     "report",
     "serve",
+    "python",
     "cli",
 )
 HEAVY = ("torch", "numpy", "pyarrow", "tokenizers", "pydantic", "transformers", "jinja2", "yaml")
@@ -267,5 +268,20 @@ def test_the_version_is_that_of_the_project() -> None:
 
 def test_the_package_offers_its_functions_and_not_what_it_imports() -> None:
     public = [name for name in dir(ingot) if not name.startswith("_")]
-    assert public == ["export_model", "generate", "import_model", "load", "plan", "run"]
-    assert all(getattr(ingot, name).__module__ == "ingot" for name in public)
+    stages = [
+        "curate",
+        "distill",
+        "evaluate",
+        "fit",
+        "merge",
+        "prefer",
+        "pretrain",
+        "reward",
+        "rl",
+        "sft",
+        "tokenize",
+        "tokenizer",
+    ]
+    assert public == sorted(["export_model", "generate", "import_model", "load", "plan", "run", *stages])
+    assert {getattr(ingot, name).__module__ for name in stages} == {"ingot.python.stages"}
+    assert all(getattr(ingot, name).__module__ == "ingot" for name in public if name not in stages)

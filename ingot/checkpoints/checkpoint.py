@@ -15,7 +15,6 @@ file that was damaged later. Loading a model also takes a plain Hugging Face fol
 from __future__ import annotations
 
 import dataclasses
-import re
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
@@ -35,11 +34,9 @@ from ingot.workspace.errors import ArtifactError
 from ingot.workspace.files import atomic_folder, file_sha256, inside, read_json, write_json
 from ingot.workspace.kinds import WRONG_KIND
 from ingot.workspace.outside import specs
-from ingot.workspace.packages import program
 
 CONFIG, STATE, TOKENIZER, TRAINING, MANIFEST = "config.json", "state", "tokenizer", "training.json", "manifest.json"
 GGUF = ".gguf"
-HUB_NAME = re.compile(r"[A-Za-z0-9][\w-]*/[\w.-]+")
 
 
 def save_checkpoint(folder: Path, model: Transformer) -> None:
@@ -117,9 +114,6 @@ def find_checkpoint(path: Path) -> Path:
         "give a checkpoint folder, the folder of a finished training stage (RUNS/NAME/STAGE-HASH), a Hugging Face "
         "folder with config.json and safetensors weights, or a .gguf file"
     )
-    if HUB_NAME.fullmatch(str(path)) and not path.parent.exists():
-        fetch = f"{program('hf')} download {path} --local-dir {path.name}"
-        fix = f"if this is a model of the Hugging Face hub: {fetch}; then give that folder, {path.name}. If not, {fix}"
     raise ArtifactError("no checkpoint here", place=str(path), fix=fix)
 
 

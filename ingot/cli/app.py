@@ -18,6 +18,7 @@ from ingot.cli.merge import merge_command
 from ingot.cli.model import model_app
 from ingot.cli.new import new_command
 from ingot.cli.options import RUNS, DryRunOption, JsonOption, RunsOption, SetOption
+from ingot.cli.push import push_command
 from ingot.cli.run_stages import run_stages
 from ingot.cli.serve import serve_command
 from ingot.cli.show import command_line, print_json, show_checks, show_layouts
@@ -244,6 +245,7 @@ app.command("ui")(ui_command)
 app.command("serve")(serve_command)
 app.command("import")(import_command)
 app.command("export")(export_command)
+app.command("push")(push_command)
 app.command("watch", context_settings={"allow_extra_args": True, "ignore_unknown_options": True})(watch_command)
 
 

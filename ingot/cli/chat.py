@@ -12,7 +12,9 @@ from ingot.cli.tools import DeadlineOption, ToolsOption, UnsafeOption, check_too
 from ingot.workspace.errors import IngotError
 from ingot.workspace.runs import find_adapter, find_checkpoint
 
-MODEL_HELP = "A run, a stage of it (RUN/STAGE), a checkpoint, a Hugging Face folder or a GGUF file."
+MODEL_HELP = (
+    "A run, a stage of it (RUN/STAGE), a checkpoint, a Hugging Face folder, a GGUF file, or ORG/MODEL of the hub."
+)
 CheckpointArgument = Annotated[
     Path | None,
     typer.Argument(

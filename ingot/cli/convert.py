@@ -74,7 +74,7 @@ def import_command(
             out,
             adapter=None if adapter is None else find_adapter(adapter),
             family=family,
-            dtype=_dtype(dtype),
+            dtype=chosen_dtype(dtype),
             replace=force,
             progress=progress,
             stop=stop,
@@ -111,7 +111,7 @@ def export_command(
             out,
             adapter=None if adapter is None else find_adapter(adapter),
             model_type=model_type,
-            dtype=_dtype(dtype),
+            dtype=chosen_dtype(dtype),
             max_shard_bytes=size,
             replace=force,
             progress=progress,
@@ -131,7 +131,7 @@ def parse_size(text: str) -> int:
     return size
 
 
-def _dtype(name: Dtype | None) -> torch.dtype | None:
+def chosen_dtype(name: Dtype | None) -> torch.dtype | None:
     import torch
 
     return None if name is None else getattr(torch, name)

@@ -17,6 +17,7 @@ class PassesConfig(TrainingConfig):
 
     steps: int = Field(0, ge=0, description="optimizer steps; 0: as many as `epochs` takes")
     epochs: float | None = Field(None, gt=0, description="instead of steps: passes over the data")
+    sequence_length: int = Field(1024, gt=1, description="positions in a packed row")
 
     @model_validator(mode="after")
     def _one_length(self) -> Self:

@@ -15,6 +15,7 @@ from ingot.post.algorithm import PREFER, PairAlgorithm
 from ingot.post.passes_config import PassesConfig
 from ingot.workspace.config import Config
 from ingot.workspace.files import fingerprint
+from ingot.workspace.hub import is_hub_name
 
 OWN_GAP = 100  # tokens; as Olmo 3 caps its chat pairs
 
@@ -29,6 +30,10 @@ class AnswererConfig(Config):
     def _one_of_both(self) -> Self:
         if bool(self.model) == (self.endpoint is not None):
             raise ValueError("give either `model` (a path) or `endpoint` (a server)")
+        if is_hub_name(Path(self.model)) and not Path(self.model).exists():
+            raise ValueError(
+                f"model: no such path; a model of the hub is an input: inputs: {{strong: {self.model}, weak: …}}"
+            )
         return self
 
 

@@ -1,7 +1,8 @@
 """The inputs of each stage, and the hash that names its work.
 
 A role of a stage is filled by what the stage says under `inputs` (the name of an earlier stage, or a path), else by
-the latest earlier stage that makes the kind of artifact, else by the path that the recipe itself gives under `inputs`.
+the latest earlier stage that makes the kind of artifact, else by the path that the recipe itself gives under `inputs`. The path
+of a checkpoint may be the name of a model on the hub (workspace/hub.py).
 A role that is not called after its artifact (a `teacher` is a checkpoint) must be named: the latest checkpoint as
 teacher of itself would be a silent no-op. Options may stand in for it (`Config.supplies`: a teacher on a server).
 
@@ -25,6 +26,7 @@ from ingot.recipe.recipe import FromPath, FromStage, Inputs, InputSource, Recipe
 from ingot.recipe.stages import STAGES, Table
 from ingot.recipe.tree import Node
 from ingot.workspace.config import content_hash
+from ingot.workspace.errors import ArtifactError
 from ingot.workspace.files import PARTIAL, file_sha256
 from ingot.workspace.nearest import nearest, suggestion
 from ingot.workspace.outside import digests, without_paths
@@ -63,18 +65,21 @@ def _outside(
             problems.add(f"inputs.{artifact}: no stage takes {artifact}", place=child.place, fix=fix)
         elif not isinstance(child.content, str) or not child.content or "\0" in child.content:
             problems.add(f"inputs.{artifact}: expected a path", place=child.place)
-        elif absent or _found(artifact, child.content).exists():
-            source = _from_path(f"inputs.{artifact}", artifact, child.content, child.place, problems)
-            found |= {artifact: source} if source is not None else {}
         else:
-            fix = f"put {artifact} there, or write --set inputs.{artifact}=PATH"
-            problems.add(f"inputs.{artifact}: {child.content} does not exist", place=child.place, fix=fix)
+            path = _found(f"inputs.{artifact}", artifact, child, problems, absent=absent)
+            if path is None:
+                continue
+            if absent or path.exists():
+                source = _from_path(f"inputs.{artifact}", artifact, child.content, path, child.place, problems)
+                found |= {artifact: source} if source is not None else {}
+            else:
+                fix = f"put {artifact} there, or write --set inputs.{artifact}=PATH"
+                problems.add(f"inputs.{artifact}: {child.content} does not exist", place=child.place, fix=fix)
     return found
 
 
-def _from_path(where: str, artifact: str, name: str, place: str, problems: Problems) -> InputSource | None:
+def _from_path(where: str, artifact: str, name: str, path: Path, place: str, problems: Problems) -> InputSource | None:
     """An artifact on disk, or inside a stage folder on disk."""
-    path = _found(artifact, name)
     if (path / artifact).exists():
         return FromPath(path / artifact, artifact)
     if (path / DONE).exists():
@@ -83,9 +88,17 @@ def _from_path(where: str, artifact: str, name: str, place: str, problems: Probl
     return FromPath(path, artifact)
 
 
-def _found(artifact: str, name: str) -> Path:
-    """The path that is meant: RUNS/NAME/STAGE is its last finished folder, RUNS/NAME the last one with a checkpoint."""
-    return find_checkpoint(Path(name)) if artifact == "checkpoint" else find_stage(Path(name))
+def _found(where: str, artifact: str, node: Node, problems: Problems, *, absent: bool) -> Path | None:
+    """The path that is meant: RUNS/NAME/STAGE is its last finished folder, RUNS/NAME the last one with a checkpoint, and
+    ORG/MODEL@REVISION a model of the hub; None if the hub was asked and did not give it, which is reported then."""
+    path = Path(str(node.content))
+    if artifact != "checkpoint":
+        return find_stage(path)
+    try:
+        return find_checkpoint(path, fetch=not absent)
+    except ArtifactError as error:
+        problems.add(f"{where}: {error.place}: {error.problem}", place=node.place, fix=error.fix)
+        return None
 
 
 class _Resolver:
@@ -213,7 +226,7 @@ class _Resolver:
             return None
         maker = next((stage for stage in self.earlier if stage.name == name), None)
         if maker is None:
-            return self._path(where, artifact, node.place, name)
+            return self._path(where, artifact, node, name)
         if artifact not in maker.kind.makes:
             right = [stage.name for stage in self.earlier if artifact in stage.kind.makes]
             made = " and ".join(maker.kind.makes)
@@ -222,16 +235,19 @@ class _Resolver:
             return None
         return FromStage(name, artifact)
 
-    def _path(self, where: str, artifact: str, place: str, name: str) -> InputSource | None:
-        """An artifact on disk; what may be absent must look like a path."""
-        if not _found(artifact, name).exists() and not (self.absent and "/" in name):
+    def _path(self, where: str, artifact: str, node: Node, name: str) -> InputSource | None:
+        """An artifact on disk or on the hub; what may be absent must look like a path."""
+        path, place = _found(where, artifact, node, self.problems, absent=self.absent), node.place
+        if path is None:
+            return None
+        if not path.exists() and not (self.absent and "/" in name):
             names = [stage.name for stage in self.earlier]
             right = None if "/" in name else nearest(name, names)
             found = f"earlier stages: {', '.join(names)}" if names else f"give the path of its {artifact}"
             fix = f"did you mean {right}?" if right else found
             self.problems.add(f"{where}: {name} is neither an earlier stage nor an existing path", place=place, fix=fix)
             return None
-        return _from_path(where, artifact, name, place, self.problems)
+        return _from_path(where, artifact, name, path, place, self.problems)
 
 
 def _own_name(source: InputSource) -> str:

@@ -6,16 +6,18 @@ A recipe is checked before anything runs; torch is imported only if a stage has 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from ingot.recipe.check import check_stages
 from ingot.recipe.declare import Declared, declare, expand, place_stages, read_seed
 from ingot.recipe.graph import resolve_inputs
 from ingot.recipe.problems import Problems
-from ingot.recipe.read import ROOT_KEYS, Changes, apply_changes, parse_changes, read_file
+from ingot.recipe.read import ROOT_KEYS, Changes, anchored, apply_changes, parse_changes, read_file
 from ingot.recipe.recipe import Recipe, RecipeStage
 from ingot.recipe.stages import STAGES, Table
-from ingot.recipe.tree import Node
+from ingot.recipe.tree import Node, from_python
 from ingot.workspace.nearest import suggestion
 
 DEFAULT_SEED = 1
@@ -30,6 +32,14 @@ def load_recipe(path: Path | str, changes: Changes = (), table: Table = STAGES, 
     parsed = parse_changes(changes, problems)
     problems.raise_if_any()  # of what could not be read, nothing more can be said
     return build_recipe(apply_changes(root, parsed, problems), path, problems, table, absent=absent)
+
+
+def make_recipe(content: Mapping[str, Any], place: str, table: Table = STAGES) -> Recipe:
+    """The recipe that a program holds in its hands: what a file of this content would say. `place` is for errors."""
+    problems = Problems()
+    root = anchored(from_python(content, place, problems), Path())
+    problems.raise_if_any()
+    return build_recipe(root, Path(place), problems, table)
 
 
 def build_recipe(root: Node, path: Path, problems: Problems, table: Table, *, absent: bool = False) -> Recipe:

@@ -1,4 +1,4 @@
-"""Live progress: a rich display in a terminal, plain lines elsewhere.
+"""Live progress: a rich display in a terminal, one line that changes in a notebook, plain lines elsewhere.
 
 A stage calls `progress.start(total)`, then `progress.advance(step, loss=…, rate=…)`, and `progress.say(text)` for
 anything worth a line. It never needs to know where the output goes.
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from rich.progress import TaskID
 
 PLAIN_INTERVAL_SECONDS = 10.0
+NOTEBOOK_INTERVAL_SECONDS = 1.0
+NOTEBOOK_LINES = 20
 
 
 def format_values(values: dict[str, Any]) -> str:
@@ -112,7 +114,11 @@ class PlainProgress(Progress):
         if done > self.offset:  # else nothing is known of the speed
             left = (now - self.began) / (done - self.offset) * (self.total - done)
             parts.append(f"left {format_seconds(left)}")
-        self.say(" · ".join(part for part in parts if part))
+        self.update(" · ".join(part for part in parts if part))
+
+    def update(self, text: str) -> None:
+        """How far the loop is."""
+        self.say(text)
 
     def say(self, text: str) -> None:
         try:
@@ -170,6 +176,38 @@ class TerminalProgress(Progress):
         self.bar.stop()
 
 
+class NotebookProgress(PlainProgress):
+    """One line below the cell, written over as the work goes on; what is worth a line of its own stands above it."""
+
+    def __init__(self, interval: float = NOTEBOOK_INTERVAL_SECONDS) -> None:
+        from IPython.display import display
+
+        super().__init__(interval)
+        self.lines: list[str] = []
+        self.handle = display({"text/plain": ""}, raw=True, display_id=True)
+
+    def stage(self, name: str, number: int, count: int) -> None:
+        self.name = name
+
+    def update(self, text: str) -> None:
+        self._show([*self.lines, text])
+
+    def say(self, text: str) -> None:
+        self.lines = [*self.lines, text][-NOTEBOOK_LINES:]
+        self._show(self.lines)
+
+    def _show(self, lines: list[str]) -> None:
+        self.handle.update({"text/plain": "\n".join(f"[{self.name}] {line}" for line in lines)}, raw=True)
+
+
+def in_notebook() -> bool:
+    """Whether this program is the kernel of a notebook."""
+    shell = sys.modules["IPython"].get_ipython() if "IPython" in sys.modules else None
+    return shell is not None and hasattr(shell, "kernel")
+
+
 def make_progress() -> Progress:
-    """The live display if standard output is a terminal, plain lines otherwise."""
+    """The live display if standard output is a terminal, a line that changes in a notebook, plain lines otherwise."""
+    if in_notebook():
+        return NotebookProgress()
     return TerminalProgress() if sys.stdout.isatty() else PlainProgress()

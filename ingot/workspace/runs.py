@@ -1,4 +1,4 @@
-"""Finds finished stages by name: RUNS/NAME/STAGE without its hash, RUNS/NAME for its last checkpoint or scores.
+"""Finds what is meant: RUNS/NAME/STAGE a finished stage, RUNS/NAME its last checkpoint or scores, ORG/MODEL one of the hub.
 
 What a name stands for is what the last run consisted of, by run.json (see ingot/recipe/record.py). A path that is no
 such name is returned unchanged, so that the code that opens it reports what is wrong with it.
@@ -9,6 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from ingot.workspace.files import read_json
+from ingot.workspace.hub import fetch_model, is_hub_name
 
 RUN = "run.json"
 
@@ -20,10 +21,14 @@ def find_stage(path: Path) -> Path:
     return _finished(path.parent).get(path.name, path)
 
 
-def find_checkpoint(path: Path) -> Path:
-    """The same; for RUNS/NAME the last of its finished stages that made a checkpoint."""
+def find_checkpoint(path: Path, *, fetch: bool = True) -> Path:
+    """The same; for RUNS/NAME the last of its finished stages that made a checkpoint; for ORG/MODEL@REVISION its snapshot.
+
+    Without `fetch` the hub is not asked.
+    """
     if not (path / RUN).is_file():
-        return find_stage(path)
+        found = find_stage(path)
+        return fetch_model(str(path)) if fetch and not found.exists() and is_hub_name(path) else found
     made = [folder for folder in _finished(path).values() if (folder / "checkpoint").exists()]
     return made[-1] if made else path
 

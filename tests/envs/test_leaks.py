@@ -40,7 +40,7 @@ WORLDS: dict[str, tuple[int, dict[str, Any]]] = {  # draws, of a world so small 
     "zebra": (100, {"houses": 2, "attributes": 2, "minimal": False}),
 }
 TWICE = {"arithmetic", "calculator", "countdown", "no_think", "small_talk", "sorting", "strings"}
-OF_FILES = ("gsm8k", "humaneval", "math", "mbpp", "verifiers")  # below, and tests/envs/tasks
+OF_FILES = ("gsm8k", "humaneval", "math", "mbpp", "prompts", "verifiers")  # below, and tests/envs/tasks
 OUTSIDE = {"quickstart_chat.py:Chat": {"unseen": True, "earlier": 0}, "real_model.py:Sums": {}, "rl/zero.py:Zero": {}}
 
 

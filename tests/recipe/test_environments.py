@@ -16,7 +16,7 @@ from ingot.workspace.outside import load_outside
 RECIPES = Path(__file__).parents[2] / "recipes"
 SUITE = yaml.safe_load((RECIPES / "environments.yaml").read_text(encoding="utf-8"))["suites"][0]
 OF_THE_QUICKSTART = {"no_think", "small_talk"}  # what its model is taught to say, and no other could know
-OF_OTHERS = {"verifiers"}  # plays environments of another library; none ships
+OF_OTHERS = {"verifiers", "prompts"}  # of another library, of a user: none ships
 
 
 def kinds() -> dict[str, Environment]:

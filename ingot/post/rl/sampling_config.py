@@ -42,6 +42,7 @@ class SamplingConfig(TrainingConfig):
     """Training on what the model itself samples."""
 
     how: ClassVar[frozenset[str]] = TrainingConfig.how | {"slots"}
+    sequence_length: int = Field(1024, gt=1, description="positions in a packed row: a prompt and its answer must fit")
     tasks: TaskMixConfig = Field(TaskMixConfig(), description="the tasks it is sampled on")
     tools: tuple[ToolName, ...] = Field(
         (), description="tools that are offered beside a task's own: names, or file.py:function"
