@@ -1,4 +1,4 @@
-"""Draws a result for a notebook: what the stage says of itself, the last metrics or the scores, and a curve as SVG.
+"""Draws the parts of a result for a notebook: tables of scores and of the last metrics, and a curve as SVG.
 
 Everything is inline and needs no script, so that a saved notebook shows it again.
 """
@@ -7,38 +7,29 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from html import escape
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from ingot.evals.scores.scores import Metric
 from ingot.report.curves import curves
-from ingot.workspace.progress import format_number, format_seconds
-
-if TYPE_CHECKING:
-    from ingot.python.result import MetricRows, Result
+from ingot.workspace.progress import format_number
 
 DRAWN = ("reward", "loss")  # the curve that is worth a look: the first of these that a stage has
 SHOWN = 12  # metrics of the last step
 WIDTH, HEIGHT, MARGIN = 480.0, 140.0, 4.0
 
 
-def show(result: Result) -> str:
-    """The result as HTML."""
-    stage = result.stage
-    title = f"<b>{escape(stage.name)}</b> {escape(stage.status)}"
-    if stage.seconds is not None:
-        title += f" in {format_seconds(stage.seconds)}"
-    parts = [f"<p>{title}<br/><code>{escape(str(result.folder))}</code></p>"]
-    if (result.folder / "scores").is_dir():
-        rows = [
-            (name, format_number(each.estimate.value), f"± {format_number(each.estimate.standard_error)}")
-            for name, each in result.scores.items()
-        ]
-        parts.append(_table(("metric", "value", "standard error"), rows))
-    elif metrics := result.metrics:
-        parts.append(_curve(metrics))
-        parts.append(_table((f"after {metrics[-1]['step'] + 1} steps", ""), _last(metrics[-1])))
-    elif result.summary:
-        parts.append(_table(("result", ""), _last(result.summary)))
-    return "<div>" + "".join(parts) + "</div>"
+def table_of_scores(scores: Mapping[str, Metric]) -> str:
+    """Every metric of an eval with its error."""
+    rows = [
+        (name, format_number(each.estimate.value), f"± {format_number(each.estimate.standard_error)}")
+        for name, each in scores.items()
+    ]
+    return _table(("metric", "value", "standard error"), rows)
+
+
+def table_of_numbers(head: str, row: Mapping[str, Any]) -> str:
+    """The first numbers of a row of metrics, or of a stage's summary."""
+    return _table((head, ""), _last(row))
 
 
 def _last(row: Mapping[str, Any]) -> list[tuple[str, str]]:
@@ -54,7 +45,7 @@ def _table(head: Iterable[str], rows: Iterable[tuple[str, ...]]) -> str:
     return f"<table><thead><tr>{cells}</tr></thead><tbody>{lines}</tbody></table>"
 
 
-def _curve(metrics: MetricRows) -> str:
+def curve(metrics: list[dict[str, Any]]) -> str:
     """A line over the steps, from the lowest to the highest value."""
     found = curves(metrics)
     name = next((name for name in DRAWN if name in found), None)

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ingot.recipe.record import RunningRecord, StageResult, headline
 from ingot.workspace.metrics import MetricsLog
+from ingot.workspace.progress import format_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -98,6 +100,15 @@ class Result(os.PathLike[str]):
         return "\n".join([head, *lines, str(self.folder)])
 
     def _repr_html_(self) -> str:
-        from ingot.python.page import show
+        from ingot.python.page import curve, table_of_numbers, table_of_scores
 
-        return show(self)
+        took = "" if self.stage.seconds is None else f" in {format_seconds(self.stage.seconds)}"
+        title = f"<b>{escape(self.stage.name)}</b> {escape(self.stage.status)}{took}"
+        parts = [f"<p>{title}<br/><code>{escape(str(self.folder))}</code></p>"]
+        if (self.folder / "scores").is_dir():
+            parts.append(table_of_scores(self.scores))
+        elif metrics := self.metrics:
+            parts += [curve(metrics), table_of_numbers(f"after {metrics[-1]['step'] + 1} steps", metrics[-1])]
+        elif self.summary:
+            parts.append(table_of_numbers("result", self.summary))
+        return "<div>" + "".join(parts) + "</div>"

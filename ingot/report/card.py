@@ -9,7 +9,6 @@ import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from ingot import __version__
 from ingot.evals.scores.scores import Metric, load_scores
 from ingot.recipe.record import RUN_FILE, headline
 from ingot.recipe.tree import dump_yaml
@@ -18,6 +17,7 @@ from ingot.report.read import read_run
 from ingot.report.records import RunRecord, StageRecord
 from ingot.workspace.outside import without_paths
 from ingot.workspace.progress import format_number, format_seconds
+from ingot.workspace.version import VERSION
 
 SNAPSHOT = re.compile(
     r"models--([\w.-]+?)--([\w.-]+)/snapshots/([0-9a-f]+)", re.ASCII
@@ -35,7 +35,7 @@ def make_card(name: str, checkpoint: Path, others: Sequence[Path] = ()) -> str:
         "tags": ["ingot", *dict.fromkeys(without_paths(each.kind) for each in stages)],
     }
     head |= {"base_model": [f"{owner}/{model}" for owner, model, _ in bases]} if bases else {}
-    parts = [f"---\n{dump_yaml(head)}---\n", f"# {name.rpartition('/')[2]}\n", f"Made with Ingot {__version__}.\n"]
+    parts = [f"---\n{dump_yaml(head)}---\n", f"# {name.rpartition('/')[2]}\n", f"Made with Ingot {VERSION}.\n"]
     parts += [f"From [{o}/{m}](https://huggingface.co/{o}/{m}) at commit {commit}.\n" for o, m, commit in bases]
     if stages:
         rows = [(each.name, without_paths(each.kind), _time(each), headline(each.summary)) for each in stages]

@@ -21,7 +21,7 @@ from ingot.tokens.chat import Message
 from ingot.workspace.errors import DataError
 
 
-class Prompts(FileEnvironment):
+class OwnPrompts(FileEnvironment):
     """Prompts of your own: an answer earns 1 if it is the row's `answer`, and what the stage's `rewards` give."""
 
     label: ClassVar[str] = "own prompts"
