@@ -21,6 +21,7 @@ from ingot.checkpoints.checkpoint import CONFIG, GGUF, open_model, write_checkpo
 from ingot.checkpoints.families.table import find_family
 from ingot.checkpoints.gguf.write import GgufPlan
 from ingot.checkpoints.huggingface import HuggingFacePlan
+from ingot.checkpoints.ollama import MODELFILE, TEMPLATE_NOTE, WEIGHTS, modelfile
 from ingot.checkpoints.stored_model import StoredModel, in_memory
 from ingot.model.transformer import Transformer
 from ingot.workspace.errors import ArtifactError
@@ -109,6 +110,29 @@ def export_gguf(
     return target
 
 
+def export_ollama(
+    source: str | Path | Transformer,
+    folder: str | Path,
+    *,
+    type: str | None = None,
+    adapter: Path | None = None,
+    replace: bool = False,
+    progress: Progress | None = None,
+    stop: StopSignal | None = None,
+) -> Path:
+    """Write a GGUF file and the Modelfile with which `ollama create NAME -f FOLDER/Modelfile` takes it."""
+    target = check_target(Path(folder), replace, MODELFILE)
+    stored = in_memory(source) if isinstance(source, Transformer) else open_model(Path(source), adapter)
+    plan, text = GgufPlan(stored, type, target.name), modelfile(stored)
+    check_space(target, plan.bytes)
+    notes = (*stored.notes, *plan.notes, TEMPLATE_NOTE)
+    meter = Meter(dataclasses.replace(stored, notes=notes), plan.bytes, progress, stop)
+    with atomic_folder(target) as temporary:
+        plan.write(temporary / WEIGHTS, meter.add)
+        (temporary / MODELFILE).write_text(text, encoding="utf-8")
+    return target
+
+
 class Meter:
     """Shows how far a conversion is, and ends it when a stop was asked for."""
 
@@ -145,8 +169,11 @@ def check_file(file: Path, replace: bool) -> Path:
     return file
 
 
-def check_target(folder: Path, replace: bool) -> Path:
-    """Refuse the name of a file, since a folder is written, and what would be overwritten by accident."""
+def check_target(folder: Path, replace: bool, marker: str = CONFIG) -> Path:
+    """Refuse the name of a file, since a folder is written, and what would be overwritten by accident.
+
+    Only a folder that has the file `marker` is one that may be replaced.
+    """
     if folder.suffix.lower() == GGUF:
         raise ArtifactError(
             "a folder would get the name of a GGUF file",
@@ -157,7 +184,7 @@ def check_target(folder: Path, replace: bool) -> Path:
         problem = "weights are written into a folder with their configuration; a folder would get this name"
         raise ArtifactError(problem, place=str(folder), fix=f"name a folder, such as {folder.with_suffix('')}")
     if folder.exists():
-        if not folder.is_dir() or (any(folder.iterdir()) and not (folder / CONFIG).exists()):
+        if not folder.is_dir() or (any(folder.iterdir()) and not (folder / marker).exists()):
             raise ArtifactError(
                 "this exists and is not the folder of a model",
                 place=str(folder),

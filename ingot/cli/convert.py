@@ -113,13 +113,16 @@ def export_command(
     type: Annotated[
         GgufType | None, typer.Option("--type", help="How a GGUF file stores matrices; default: as they are.")
     ] = None,
+    ollama: Annotated[
+        bool, typer.Option("--ollama", help="Write a folder with a GGUF file and a Modelfile for Ollama.")
+    ] = False,
     force: Annotated[bool, typer.Option("--force", help="Replace what exists under this name.")] = False,
 ) -> None:
     """Write a model as a Hugging Face folder for transformers, or as a GGUF file for llama.cpp."""
-    from ingot.checkpoints.convert import export_gguf, export_model
+    from ingot.checkpoints.convert import export_gguf, export_model, export_ollama
 
     def write_file(progress: Progress, stop: StopSignal) -> Path:
-        return export_gguf(
+        return (export_ollama if ollama else export_gguf)(
             find_checkpoint(source),
             out,
             type=type,
@@ -129,12 +132,17 @@ def export_command(
             stop=stop,
         )
 
-    if out.suffix.lower() == ".gguf":
+    if ollama or out.suffix.lower() == ".gguf":
         refuse_given(context, ("model_type", "dtype", "max_shard_size"), "where a GGUF file is written")
         convert(write_file)
-        show_written("GGUF file", out)
+        if ollama:
+            typer.echo(f"next:\n  ollama create {shlex.quote(out.name)} -f {shlex.quote(str(out / 'Modelfile'))}")
+        else:
+            show_written("GGUF file", out)
         return
-    refuse_given(context, ("type",), "where a folder is written", "name a file, such as model.gguf; or use --dtype")
+    refuse_given(
+        context, ("type",), "where a folder is written", "name a file, such as model.gguf; or use --ollama, or --dtype"
+    )
     size = parse_size(max_shard_size)
 
     def work(progress: Progress, stop: StopSignal) -> Path:

@@ -83,8 +83,8 @@ def _value(value: Any) -> bytes:
 
 
 def _array(values: Sequence[Any]) -> tuple[int, bytes]:
-    """The type of a list's values, and the values."""
-    if isinstance(values[0], str):
+    """The type of a list's values, and the values. The one list that may be empty is that of merges."""
+    if not values or isinstance(values[0], str):
         return STRING, b"".join(map(_string, values))
     if isinstance(values[0], float):
         return FLOAT32, struct.pack(f"<{len(values)}f", *values)
