@@ -23,6 +23,7 @@ from ingot.checkpoints.families import (
     llama4,
     minimax,
     minimax_m2,
+    mistral,
     multimodal,
     nemotron,
     olmo,
@@ -40,6 +41,7 @@ from ingot.workspace.outside import is_outside, load_outside
 
 FAMILIES: tuple[Family, ...] = (
     llama.LLAMA,
+    mistral.MISTRAL,
     llama.SMOLLM3,
     llama.QWEN2,
     llama.QWEN3,
@@ -51,6 +53,7 @@ FAMILIES: tuple[Family, ...] = (
     qwen_moe.QWEN2_MOE,
     qwen_moe.QWEN3_MOE,
     olmoe.OLMOE,
+    mistral.MIXTRAL,
     glm.GLM4_MOE,
     afmoe.AFMOE,
     minimax_m2.MINIMAX_M2,

@@ -48,6 +48,12 @@ EXPERTS = {
     "mlp.experts.up_proj": "ffn_up_exps",
     "mlp.experts.down_proj": "ffn_down_exps",
 }
+MIXTRAL_EXPERTS = {
+    "block_sparse_moe.gate": "ffn_gate_inp",
+    "block_sparse_moe.experts.w1": "ffn_gate_exps",
+    "block_sparse_moe.experts.w3": "ffn_up_exps",
+    "block_sparse_moe.experts.w2": "ffn_down_exps",
+}
 SHARED = {
     "mlp.shared_expert.gate_proj": "ffn_gate_shexp",
     "mlp.shared_expert.up_proj": "ffn_up_shexp",
@@ -116,6 +122,15 @@ ARCHITECTURES = (
         {**NORMS, **ATTENTION, **DENSE},
         biased=frozenset({*ATTENTION.values(), *DENSE.values()}),
         neighbours=True,
+    ),
+    Architecture("llama", "mistral", {**NORMS, **ATTENTION, **DENSE}, neighbours=True),  # read back as a llama
+    Architecture(
+        "llama",
+        "mixtral",
+        {**NORMS, **ATTENTION, **MIXTRAL_EXPERTS},
+        {"expert_count": "num_local_experts", "expert_used_count": "num_experts_per_tok"},
+        neighbours=True,
+        marker="expert_count",
     ),
     Architecture("smollm3", "smollm3", {**NORMS, **ATTENTION, **DENSE}, neighbours=True),
     Architecture(

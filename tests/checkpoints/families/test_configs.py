@@ -50,6 +50,8 @@ CONFIGS: dict[str, PretrainedConfig] = {
     config.model_type: config
     for config in (
         transformers.LlamaConfig(**WIDE, rope_parameters=LLAMA3, attention_bias=True),
+        transformers.MistralConfig(**WIDE, rope_parameters=LINEAR, sliding_window=7),
+        transformers.MixtralConfig(**WIDE, num_local_experts=5, num_experts_per_tok=3, sliding_window=7),
         transformers.Qwen2Config(**WIDE, use_sliding_window=True, sliding_window=7, layer_types=KINDS),
         transformers.Qwen3Config(**WIDE, rope_parameters=YARN, head_dim=10, attention_bias=True),
         transformers.SmolLM3Config(**WIDE, no_rope_layers=[1, 0, 1], tie_word_embeddings=False),

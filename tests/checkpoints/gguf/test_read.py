@@ -138,7 +138,8 @@ def test_what_is_not_understood_is_listed(tmp_path: Path) -> None:
         r"llama.attention.sliding_window = 16, llama.logit_scale = 0.25",
         {"llama.attention.sliding_window": 16, "llama.logit_scale": 0.25},
     )
-    refused(tmp_path, "llama.expert_count = 8", {"llama.expert_count": 8})
+    refused(tmp_path, "llama.expert_group_count = 8", {"llama.expert_group_count": 8})
+    refused(tmp_path, "not those of a mixtral model.*missing: blk.0.ffn_gate_inp.weight", {"llama.expert_count": 8})
     refused(tmp_path, "llama.rope.dimension_count = 8", {"llama.rope.dimension_count": 8})
     refused(tmp_path, "llama.vocab_size = 7", {"llama.vocab_size": 7})
     stray = {"blk.0.ffn_gate_inp.weight": np.zeros((4, 64), np.float32), "odd": np.zeros(4, np.float32)}
