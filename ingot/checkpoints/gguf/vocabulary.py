@@ -97,7 +97,10 @@ def _rule(state: Mapping[str, Any], place: str) -> tuple[str, list[str]]:
     model = state["model"]
     if model.get("type") != "BPE" or not _is_plain(model):
         raise ArtifactError(
-            f"a tokenizer of the type {model.get('type')} that llama.cpp does not have", place=place, fix=FIX
+            f"Ingot writes byte-level BPE tokenizers into GGUF files, not this {model.get('type')} (of sentencepiece, or with "
+            "other marks)",
+            place=place,
+            fix="`ingot export` a folder; llama.cpp's convert_hf_to_gguf.py makes a GGUF file of it",
         )
     rules = rules_of(state.get("pre_tokenizer"))
     whole = bool(model.get("ignore_merges", False))

@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tokenizers import Tokenizer as Backend
+from tokenizers import models
 
 from ingot.checkpoints.convert import export_gguf
 from ingot.checkpoints.gguf.format import GgufFile
@@ -150,5 +152,8 @@ def test_what_llama_cpp_has_no_rule_for(tmp_path: Path) -> None:
     with pytest.raises(ArtifactError, match=re.escape("by a rule that llama.cpp does not have")) as caught:
         written(tokenizer, tmp_path / "model.gguf")
     assert "train with `split: cl100k` and `digits: single`" in str(caught.value)
+    pieces = Tokenizer(Backend(models.BPE({"<unk>": 0, "a": 1}, [], byte_fallback=True, unk_token="<unk>")), None)
+    with pytest.raises(ArtifactError, match=re.escape("not this BPE (of sentencepiece")):
+        written(pieces, tmp_path / "model.gguf")
     with pytest.raises(ArtifactError, match="the tokenizer has 600 tokens, the model 595"):
         written(train_tokenizer(texts(), TokenizerConfig(vocabulary_size=600)), tmp_path / "model.gguf", spare=-5)
