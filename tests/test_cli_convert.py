@@ -124,6 +124,8 @@ def test_export_to_a_gguf_file(run: Ingot) -> None:
         assert code == 2 and f"{option[0]} does nothing where a GGUF file is written" in err
     code, _, err = run("export", "theirs", "folder", "--type", "q8_0")
     assert code == 2 and "--type does nothing where a folder is written" in err
+    code, _, err = run("export", "theirs", "folder", "--ollama", "--type", "q8_0")
+    assert code == 2 and "Ollama cannot run a model without a tokenizer" in err
     assert sorted(path.name for path in Path().iterdir()) == ["out.gguf", "theirs"]
     assert run("import", "out.gguf", "back")[0] == 0
     assert ingot.load("back").config.vocabulary_size == ingot.load("theirs").config.vocabulary_size

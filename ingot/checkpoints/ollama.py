@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import json
 
+from ingot.checkpoints.gguf.vocabulary import all_ends
 from ingot.checkpoints.stored_model import StoredModel
-from ingot.tokens.chat import ChatFormat
-from ingot.tokens.tokenizer import GENERATION_CONFIG, Tokenizer
+from ingot.tokens.tokenizer import GENERATION_CONFIG
 from ingot.workspace.errors import ArtifactError
 
 MODELFILE, WEIGHTS = "Modelfile", "model.gguf"
@@ -36,11 +36,6 @@ def modelfile(stored: StoredModel) -> str:
     lines = [f"FROM ./{WEIGHTS}", f"PARAMETER num_ctx {stored.config.context}"]
     settings = json.loads(stored.files.get(GENERATION_CONFIG, b"{}"))
     lines += [f"PARAMETER {ours} {settings[theirs]}" for theirs, ours in SAMPLING.items() if settings.get(theirs)]
-    lines += [f"PARAMETER stop {json.dumps(stop, ensure_ascii=False)}" for stop in _stops(tokenizer)]
+    stops = (tokenizer.piece(id) for id in all_ends(tokenizer))
+    lines += [f"PARAMETER stop {json.dumps(stop, ensure_ascii=False)}" for stop in stops]
     return "\n".join(lines) + "\n"
-
-
-def _stops(tokenizer: Tokenizer) -> list[str]:
-    """The tokens at which the model stops, as they are spelt."""
-    chat = tokenizer.chat_template is not None
-    return [tokenizer.piece(id) for id in (ChatFormat(tokenizer).stop_tokens if chat else tokenizer.ends)]

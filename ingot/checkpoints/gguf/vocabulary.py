@@ -36,7 +36,7 @@ from ingot.tokens.tokenizer import (
     TOOL_RESPONSE_START,
     Tokenizer,
 )
-from ingot.workspace.errors import ArtifactError
+from ingot.workspace.errors import ArtifactError, DataError
 
 NAMES: dict[tuple[Rules, bool], str] = {
     (GPT2, False): "gpt-2",
@@ -143,22 +143,27 @@ def _named(tokenizer: Tokenizer) -> dict[str, Any]:
     named = tokenizer.names
     ids = {"bos": tokenizer.opening[-1] if tokenizer.opening else known.get(named.get("bos_token", ""))}
     eos = known.get(named.get("eos_token", ""), tokenizer.end_of_text)
-    ids |= dict(zip(ENDS, [eos, *(end for end in _all_ends(tokenizer) if end != eos)], strict=False))
+    ids |= dict(zip(ENDS, [eos, *(end for end in all_ends(tokenizer) if end != eos)], strict=False))
     ids |= {"padding": tokenizer.pad, "unknown": known.get(named.get("unk_token", ""))}
     return {f"{key}_token_id": id for key, id in ids.items() if id is not None} | {
         "add_bos_token": bool(tokenizer.opening)
     }
 
 
-def _all_ends(tokenizer: Tokenizer) -> Sequence[int]:
-    """The tokens at which the model stops."""
-    return tokenizer.ends if tokenizer.chat_template is None else ChatFormat(tokenizer).stop_tokens
+def all_ends(tokenizer: Tokenizer) -> Sequence[int]:
+    """The tokens at which the model stops; those of its files alone where the chat template is one that Ingot refuses."""
+    if tokenizer.chat_template is None:
+        return tokenizer.ends
+    try:
+        return ChatFormat(tokenizer).stop_tokens
+    except (ArtifactError, DataError):
+        return tokenizer.ends
 
 
 def _stops(tokenizer: Tokenizer, metadata: Mapping[str, Any]) -> list[str]:
     """A note about ends that the file has no key for."""
     written = {metadata.get(f"{key}_token_id") for key in ENDS}
-    left = [tokenizer.piece(end) for end in _all_ends(tokenizer) if end not in written]
+    left = [tokenizer.piece(end) for end in all_ends(tokenizer) if end not in written]
     return (
         [f"llama.cpp does not stop at {', '.join(left)} unless it knows the name: a file has three ends"]
         if left

@@ -61,6 +61,10 @@ class GgufPlan:
         layout = gguf_layout(self.architecture, family.layout(config), config)
         self.source = to_tensors(stored.parameters, layout, shapes(config), stored.place)
         self.type = type or self._type_of_weights()
+        if self.type not in TYPES:
+            raise ArtifactError(
+                f"no type {self.type!r}: matrices are stored as {', '.join(TYPES)}", fix="name one of these"
+            )
         sizes = {name: entry.shape for name, entry in self.source.entries.items()}
         self.tensors = {name: Planned(shape, self._kind(name, shape)) for name, shape in sizes.items()}
         self.divisors = _divisors(values)

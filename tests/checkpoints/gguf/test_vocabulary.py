@@ -147,6 +147,13 @@ def test_notes_say_where_llama_cpp_cuts_otherwise(tmp_path: Path) -> None:
     assert "cuts a run of signs before a combining mark inside it" in said.lines[0]
 
 
+def test_a_template_that_never_ends_a_turn(tmp_path: Path) -> None:
+    own = train_tokenizer(texts(), TokenizerConfig(vocabulary_size=600, split="cl100k"))
+    tokenizer = Tokenizer(own.backend, "{% for message in messages %}{{ message.content }}{% endfor %}")
+    model = llama_cpp.open_file(written(tokenizer, tmp_path / "model.gguf"))
+    assert model.get_vocab().token_eos() == tokenizer.end_of_text, "the ends of its files are left"
+
+
 def test_what_llama_cpp_has_no_rule_for(tmp_path: Path) -> None:
     tokenizer = train_tokenizer(texts(), TokenizerConfig(vocabulary_size=600, digits="groups_from_the_right"))
     with pytest.raises(ArtifactError, match=re.escape("by a rule that llama.cpp does not have")) as caught:

@@ -168,6 +168,8 @@ def test_nothing_is_replaced_or_left_half_written(tmp_path: Path) -> None:
     _, model = model_of("llama")
     with pytest.raises(ArtifactError, match=re.escape("not the name of a GGUF file")):
         export_gguf(model, tmp_path / "model.bin")
+    with pytest.raises(ArtifactError, match="no type 'q4_k': matrices are stored as f32, f16"):
+        export_gguf(model, tmp_path / "model.gguf", type="q4_k")
     path = export_gguf(model, tmp_path / "model.gguf")
     with pytest.raises(ArtifactError, match="the file exists"):
         export_gguf(model, path)
