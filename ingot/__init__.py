@@ -150,13 +150,17 @@ def import_model(source: str | Path, folder: str | Path, **options: Any) -> Path
     return convert(source, folder, **options)
 
 
-def export_model(source: str | PathLike[str] | Transformer, folder: str | Path, **options: Any) -> Path:
-    """Write a model, in memory or on disk, as a Hugging Face folder. Options: see ingot.checkpoints.convert."""
-    from ingot.checkpoints.convert import export_model as convert
+def export_model(source: str | PathLike[str] | Transformer, out: str | Path, **options: Any) -> Path:
+    """Write a model, in memory or on disk, as a Hugging Face folder, or as a GGUF file if the name ends in .gguf.
+
+    Options: see `export_model` and `export_gguf` of ingot.checkpoints.convert.
+    """
+    from ingot.checkpoints.convert import export_gguf
+    from ingot.checkpoints.convert import export_model as export_folder
     from ingot.workspace.runs import find_checkpoint
 
     found = find_checkpoint(Path(source).expanduser()) if isinstance(source, str | PathLike) else source
-    return convert(found, folder, **options)
+    return (export_gguf if Path(out).suffix.lower() == ".gguf" else export_folder)(found, out, **options)
 
 
 def generate(model: Transformer, prompt: str, **options: Any) -> str:

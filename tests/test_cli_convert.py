@@ -112,14 +112,35 @@ def test_errors_are_messages_with_exit_code_2(run: Ingot) -> None:
     assert "Traceback" not in err
 
 
+def test_export_to_a_gguf_file(run: Ingot) -> None:
+    code, out, err = run("export", "theirs", "out.gguf", "--type", "q8_0")
+    assert code == 0, err
+    assert out.endswith("GGUF file: out.gguf (0.0 MB)\nnext:\n  ingot chat out.gguf\n")
+    assert "no tokenizer: a program can give this model token ids only" in out
+    code, _, err = run("export", "theirs", "out.gguf")
+    assert code == 2 and "the file exists" in err
+    assert run("export", "theirs", "out.gguf", "--force")[0] == 0
+    for option in (["--dtype", "float16"], ["--as", "llama"], ["--max-shard-size", "1MB"]):
+        code, _, err = run("export", "theirs", "new.gguf", *option)
+        assert code == 2 and f"{option[0]} does nothing where a GGUF file is written" in err
+    code, _, err = run("export", "theirs", "folder", "--type", "q8_0")
+    assert code == 2 and "--type does nothing where a folder is written" in err
+    code, _, err = run("export", "theirs", "folder", "--ollama", "--type", "q8_0")
+    assert code == 2 and "Ollama cannot run a model without a tokenizer" in err
+    assert sorted(path.name for path in Path().iterdir()) == ["out.gguf", "theirs"]
+    assert run("import", "out.gguf", "back")[0] == 0
+    assert ingot.load("back").config.vocabulary_size == ingot.load("theirs").config.vocabulary_size
+
+
 @pytest.mark.parametrize("command", ["import", "export"])
 def test_a_folder_is_written_and_no_file(run: Ingot, command: str) -> None:
-    code, out, err = run(command, "theirs", "out.gguf")
-    assert (code, out) == (2, "")
-    assert err == (
-        "error: out.gguf: GGUF files are read here and not written; a folder would get this name\n"
-        "  fix: name a folder; llama.cpp's convert_hf_to_gguf.py makes a GGUF file of one that `ingot export` wrote\n"
-    )
+    if command == "import":
+        code, out, err = run(command, "theirs", "out.gguf")
+        assert (code, out) == (2, "")
+        assert err == (
+            "error: out.gguf: a folder would get the name of a GGUF file\n"
+            "  fix: name a folder; `ingot export` (export_gguf) writes a GGUF file\n"
+        )
     assert (
         "a folder would get this name\n  fix: name a folder, such as out\n"
         in run(command, "theirs", "out.Safetensors")[2]

@@ -2,6 +2,7 @@
 
     import   Hugging Face folder, GGUF file or checkpoint   →   checkpoint (checkpoint.py)
     export   checkpoint, Hugging Face folder, GGUF file or a model in memory   →   Hugging Face folder (huggingface.py)
+                                                                               or GGUF file (gguf/write.py)
 
 Weights are read, translated (translate.py) and written in chunks of a few megabytes. Everything that can be wrong with the
 source is found before the first byte is written, and the result appears under its name only when it is complete.
@@ -18,11 +19,13 @@ import torch
 
 from ingot.checkpoints.checkpoint import CONFIG, GGUF, open_model, write_checkpoint
 from ingot.checkpoints.families.table import find_family
+from ingot.checkpoints.gguf.write import GgufPlan
 from ingot.checkpoints.huggingface import HuggingFacePlan
+from ingot.checkpoints.ollama import MODELFILE, TEMPLATE_NOTE, WEIGHTS, modelfile
 from ingot.checkpoints.stored_model import StoredModel, in_memory
 from ingot.model.transformer import Transformer
 from ingot.workspace.errors import ArtifactError
-from ingot.workspace.files import PARTIAL, atomic_folder
+from ingot.workspace.files import PARTIAL, atomic_file, atomic_folder
 from ingot.workspace.interrupt import StopSignal
 from ingot.workspace.outside import anchor
 from ingot.workspace.progress import Progress
@@ -53,7 +56,7 @@ def import_model(
     own = None if family is None else anchor(family, Path.cwd())
     stored = open_model(Path(source), adapter, own).cast(dtype)
     check_space(target, stored.parameters.bytes)
-    meter = Meter(stored, stored.parameters.bytes, progress or Progress(), stop or StopSignal())
+    meter = Meter(stored, stored.parameters.bytes, progress, stop)
     with atomic_folder(target) as temporary:
         write_checkpoint(stored, temporary, meter.add)
     return target
@@ -80,17 +83,62 @@ def export_model(
         stored = dataclasses.replace(stored, config=stored.config.model_copy(update={"export_as": model_type}))
     plan = HuggingFacePlan(stored.cast(dtype), max_shard_bytes)
     check_space(target, plan.tensors.bytes)
-    meter = Meter(stored, plan.tensors.bytes, progress or Progress(), stop or StopSignal())
+    meter = Meter(stored, plan.tensors.bytes, progress, stop)
     with atomic_folder(target) as temporary:
         plan.write(temporary, meter.add)
+    return target
+
+
+def export_gguf(
+    source: str | Path | Transformer,
+    file: str | Path,
+    *,
+    type: str | None = None,
+    adapter: Path | None = None,
+    replace: bool = False,
+    progress: Progress | None = None,
+    stop: StopSignal | None = None,
+) -> Path:
+    """Write a model as a GGUF file for llama.cpp, its matrices as `type` (f32, f16, bf16, q8_0, q4_0; default: as they are)."""
+    target = check_file(Path(file), replace)
+    stored = in_memory(source) if isinstance(source, Transformer) else open_model(Path(source), adapter)
+    plan = GgufPlan(stored, type, target.stem)
+    check_space(target, plan.bytes)
+    meter = Meter(dataclasses.replace(stored, notes=(*stored.notes, *plan.notes)), plan.bytes, progress, stop)
+    with atomic_file(target) as temporary:
+        plan.write(temporary, meter.add)
+    return target
+
+
+def export_ollama(
+    source: str | Path | Transformer,
+    folder: str | Path,
+    *,
+    type: str | None = None,
+    adapter: Path | None = None,
+    replace: bool = False,
+    progress: Progress | None = None,
+    stop: StopSignal | None = None,
+) -> Path:
+    """Write a GGUF file and the Modelfile with which `ollama create NAME -f FOLDER/Modelfile` takes it."""
+    target = check_target(Path(folder), replace, MODELFILE)
+    stored = in_memory(source) if isinstance(source, Transformer) else open_model(Path(source), adapter)
+    plan, text = GgufPlan(stored, type, target.name), modelfile(stored)
+    check_space(target, plan.bytes)
+    notes = (*stored.notes, *plan.notes, TEMPLATE_NOTE)
+    meter = Meter(dataclasses.replace(stored, notes=notes), plan.bytes, progress, stop)
+    with atomic_folder(target) as temporary:
+        plan.write(temporary / WEIGHTS, meter.add)
+        (temporary / MODELFILE).write_text(text, encoding="utf-8")
     return target
 
 
 class Meter:
     """Shows how far a conversion is, and ends it when a stop was asked for."""
 
-    def __init__(self, stored: StoredModel, total: int, progress: Progress, stop: StopSignal) -> None:
-        self.progress, self.stop = progress, stop
+    def __init__(self, stored: StoredModel, total: int, progress: Progress | None, stop: StopSignal | None) -> None:
+        progress = progress or Progress()
+        self.progress, self.stop = progress, stop or StopSignal()
         self.total = total
         self.done, self.began = 0, time.monotonic()
         for note in stored.notes:
@@ -107,19 +155,36 @@ class Meter:
         self.progress.advance(finished, **{"MB/s": round(rate)})
 
 
-def check_target(folder: Path, replace: bool) -> Path:
-    """Refuse the name of a file, since a folder is written, and what would be overwritten by accident."""
+def check_file(file: Path, replace: bool) -> Path:
+    """Refuse the name of a GGUF file that would be overwritten by accident, or that is none."""
+    if file.suffix.lower() != GGUF:
+        raise ArtifactError(
+            "this is not the name of a GGUF file", place=str(file), fix=f"name it {file.with_suffix(GGUF).name}"
+        )
+    if file.is_dir():
+        raise ArtifactError("this is a folder", place=str(file), fix="name a file that does not exist")
+    if file.exists() and not replace:
+        fix = "name another one, or replace it with --force (replace=True)"
+        raise ArtifactError("the file exists", place=str(file), fix=fix)
+    return file
+
+
+def check_target(folder: Path, replace: bool, marker: str = CONFIG) -> Path:
+    """Refuse the name of a file, since a folder is written, and what would be overwritten by accident.
+
+    Only a folder that has the file `marker` is one that may be replaced.
+    """
     if folder.suffix.lower() == GGUF:
         raise ArtifactError(
-            "GGUF files are read here and not written; a folder would get this name",
+            "a folder would get the name of a GGUF file",
             place=str(folder),
-            fix="name a folder; llama.cpp's convert_hf_to_gguf.py makes a GGUF file of one that `ingot export` wrote",
+            fix="name a folder; `ingot export` (export_gguf) writes a GGUF file",
         )
     if folder.suffix.lower() in WEIGHT_FILES:
         problem = "weights are written into a folder with their configuration; a folder would get this name"
         raise ArtifactError(problem, place=str(folder), fix=f"name a folder, such as {folder.with_suffix('')}")
     if folder.exists():
-        if not folder.is_dir() or (any(folder.iterdir()) and not (folder / CONFIG).exists()):
+        if not folder.is_dir() or (any(folder.iterdir()) and not (folder / marker).exists()):
             raise ArtifactError(
                 "this exists and is not the folder of a model",
                 place=str(folder),

@@ -5,6 +5,8 @@
     mxfp4   X_blocks and X_scales, 32 four-bit numbers (e2m1) that share a power of two:  w = e2m1[nibble] · 2^(scale − 127)
             (OCP Microscaling Formats 1.0; gpt-oss). Rows of blocks run along the input, the plain tensor is transposed.
 
+GPTQ and AWQ are in packed_weights.py, bitsandbytes in bitsandbytes_weights.py.
+
 `quantization_config` in config.json names the format. The values come out in the dtype that config.json names for the model
 (bfloat16), as transformers gives them.
 """
@@ -17,6 +19,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ingot.checkpoints.bitsandbytes_weights import BitsAndBytes
+from ingot.checkpoints.packed_weights import PackedWeights
 from ingot.checkpoints.tensors import Entry, Tensors
 from ingot.workspace.errors import ArtifactError, listed
 
@@ -39,8 +43,12 @@ def dequantised(source: Tensors, quantisation: Mapping[str, Any], dtype: torch.d
         return BlockFloat8(source, (int(block[0]), int(block[1])), dtype)
     if method == "mxfp4":
         return Mxfp4(source, dtype)
+    if method in ("gptq", "awq"):
+        return PackedWeights(source, quantisation, dtype, place)
+    if method == "bitsandbytes":
+        return BitsAndBytes(source, dtype, place)
     raise ArtifactError(
-        f"weights quantised by the method {method!r}; Ingot reads fp8 (in blocks) and mxfp4",
+        f"weights quantised by the method {method!r}; Ingot reads fp8 (in blocks), mxfp4, gptq, awq and bitsandbytes",
         place=place,
         fix="import the model's unquantised weights",
     )

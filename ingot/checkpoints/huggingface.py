@@ -110,7 +110,8 @@ class HuggingFacePlan:
         for entry in self.tensors.entries.values():
             sizes[entry.dtype] += entry.bytes
         dtype = str(sizes.most_common(1)[0][0]).removeprefix("torch.")
-        write_json(folder / CONFIG, {**self.values, "dtype": dtype})
+        # the older name too: programs on transformers 4 know no other, and would take float32
+        write_json(folder / CONFIG, {**self.values, "dtype": dtype, "torch_dtype": dtype})
         for name, data in self.files.items():
             (folder / name).write_bytes(data)
         index: dict[str, str] = {}

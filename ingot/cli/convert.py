@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ingot.cli.chat import MODEL_HELP
+from ingot.cli.given import refuse_given
 from ingot.workspace.errors import ArtifactError, Interrupted
 from ingot.workspace.runs import find_adapter, find_checkpoint
 
@@ -23,6 +24,16 @@ if TYPE_CHECKING:
     from ingot.workspace.progress import Progress
 
 UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
+
+
+class GgufType(StrEnum):
+    """What the matrices of a GGUF file may be stored as."""
+
+    f32 = "f32"
+    f16 = "f16"
+    bf16 = "bf16"
+    q8_0 = "q8_0"
+    q4_0 = "q4_0"
 
 
 class Dtype(StrEnum):
@@ -85,8 +96,9 @@ def import_command(
 
 
 def export_command(
+    context: typer.Context,
     source: SourceArgument,
-    out: OutArgument,
+    out: Annotated[Path, typer.Argument(metavar="OUT", help="Folder or .gguf file to write.", show_default=False)],
     adapter: AdapterOption = None,
     model_type: Annotated[
         str | None,
@@ -98,11 +110,39 @@ def export_command(
     max_shard_size: Annotated[
         str, typer.Option("--max-shard-size", metavar="SIZE", help="Largest weight file, such as 500MB.")
     ] = "5GB",
-    force: ForceOption = False,
+    type: Annotated[
+        GgufType | None, typer.Option("--type", help="How a GGUF file stores matrices; default: as they are.")
+    ] = None,
+    ollama: Annotated[
+        bool, typer.Option("--ollama", help="Write a folder with a GGUF file and a Modelfile for Ollama.")
+    ] = False,
+    force: Annotated[bool, typer.Option("--force", help="Replace what exists under this name.")] = False,
 ) -> None:
-    """Write a model as a Hugging Face folder that transformers loads."""
-    from ingot.checkpoints.convert import export_model
+    """Write a model as a Hugging Face folder for transformers, or as a GGUF file for llama.cpp."""
+    from ingot.checkpoints.convert import export_gguf, export_model, export_ollama
 
+    def write_file(progress: Progress, stop: StopSignal) -> Path:
+        return (export_ollama if ollama else export_gguf)(
+            find_checkpoint(source),
+            out,
+            type=type,
+            adapter=None if adapter is None else find_adapter(adapter),
+            replace=force,
+            progress=progress,
+            stop=stop,
+        )
+
+    if ollama or out.suffix.lower() == ".gguf":
+        refuse_given(context, ("model_type", "dtype", "max_shard_size"), "where a GGUF file is written")
+        convert(write_file)
+        if ollama:
+            typer.echo(f"next:\n  ollama create {shlex.quote(out.name)} -f {shlex.quote(str(out / 'Modelfile'))}")
+        else:
+            show_written("GGUF file", out)
+        return
+    refuse_given(
+        context, ("type",), "where a folder is written", "name a file, such as model.gguf; or use --ollama, or --dtype"
+    )
     size = parse_size(max_shard_size)
 
     def work(progress: Progress, stop: StopSignal) -> Path:
@@ -156,5 +196,6 @@ def show_written(what: str, folder: Path) -> None:
     """Say what was written, and what can be done with it."""
     from ingot.workspace.files import folder_bytes
 
-    typer.echo(f"{what}: {folder} ({folder_bytes(folder) / 1e6:,.1f} MB)")
+    size = folder_bytes(folder) if folder.is_dir() else folder.stat().st_size
+    typer.echo(f"{what}: {folder} ({size / 1e6:,.1f} MB)")
     typer.echo(f"next:\n  ingot chat {shlex.quote(str(folder))}")

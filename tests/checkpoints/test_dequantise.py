@@ -73,8 +73,8 @@ def test_a_scale_without_its_weight() -> None:
         BlockFloat8(MemoryTensors({"a.weight_scale_inv": torch.ones(1, 1)}), (128, 128), torch.float32)
     with pytest.raises(ArtifactError, match="no scales for the blocks of a"):
         Mxfp4(MemoryTensors({"a_blocks": torch.ones(1, 1, 1, 16)}), torch.float32)
-    with pytest.raises(ArtifactError, match="quantised by the method 'awq'"):
-        dequantised(MemoryTensors({}), {"quant_method": "awq"}, torch.float32, "config.json")
+    with pytest.raises(ArtifactError, match="quantised by the method 'eetq'"):
+        dequantised(MemoryTensors({}), {"quant_method": "eetq"}, torch.float32, "config.json")
 
 
 def test_a_folder_of_float8_weights_is_the_folder_of_its_plain_weights(tmp_path: Path) -> None:

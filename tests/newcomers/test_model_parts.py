@@ -220,8 +220,11 @@ def mistral(tmp_path: Path) -> tuple[str, Path]:
 def test_a_model_family(mistral: tuple[str, Path], tmp_path: Path) -> None:
     """A model goes in and out with its bits, and computes what it computed there."""
     family, theirs = mistral
-    with pytest.raises(ArtifactError, match="unknown model type 'mistral'"):
+    values = read_json(theirs / "config.json")
+    write_json(theirs / "config.json", {**values, "model_type": "mistral_2"})
+    with pytest.raises(ArtifactError, match="unknown model type 'mistral_2'"):
         ingot.import_model(theirs, tmp_path / "none")
+    write_json(theirs / "config.json", values)
     ingot.import_model(theirs, tmp_path / "ours", family=family)
     ours = ingot.load(tmp_path / "ours")
     assert ours.config.export_as == family

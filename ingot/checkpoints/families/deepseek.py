@@ -79,6 +79,10 @@ def _write(config: ModelConfig) -> Values:
     }
 
 
+V3_ROUTING = {"topk_method": "noaux_tc", "scoring_func": "sigmoid", "moe_layer_freq": 1}
+"""What transformers takes for granted and vLLM and SGLang do not: without it they score by softmax, without a bias."""
+
+
 def read_v2(keys: Keys) -> ModelConfig:
     limited = {"greedy": False, "group_limited_greedy": True}.get(keys.get("topk_method", "greedy"))
     if limited is None:
@@ -102,7 +106,7 @@ def read_v2(keys: Keys) -> ModelConfig:
 
 
 def write_v2(config: ModelConfig) -> Values:
-    values = {**_write(config), "mlp_bias": False}
+    values = {**_write(config), "mlp_bias": False, "scoring_func": "softmax", "moe_layer_freq": 1}
     if values["n_group"] > 1:
         return {**values, "topk_method": "group_limited_greedy"}
     return {**values, "n_group": None, "topk_group": None, "topk_method": "greedy"}
@@ -122,7 +126,7 @@ def read_v3(keys: Keys) -> ModelConfig:
 def write_v3(config: ModelConfig) -> Values:
     rope = need(config, MlaConfig).rope
     interleaved = rope is None or rope.pairing == "interleaved"
-    return {**_write(config), **write_multi_token(config), "rope_interleave": interleaved}
+    return {**_write(config), **V3_ROUTING, **write_multi_token(config), "rope_interleave": interleaved}
 
 
 def _read_sparse(keys: Keys, mixer: Values, shared: list[bool], indexer: Values) -> tuple[list[Values], list[bool]]:
@@ -150,6 +154,7 @@ def write_v32(config: ModelConfig) -> Values:
         raise ArtifactError("no layer has sparse attention")
     return {
         **_write(config),
+        **V3_ROUTING,
         **write_multi_token(config),
         **written(indexer, INDEXER),
         "mlp_layer_types": ["sparse" if one else "dense" for one in sparse_layers(config)],

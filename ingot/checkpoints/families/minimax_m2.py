@@ -46,6 +46,11 @@ def write_minimax_m2(config: ModelConfig) -> Values:
         **softmax_config(config),
         **write_every_mixture(config, "num_local_experts"),
         "rotary_dim": rope.rotated(width) if rope else width,
+        # what transformers takes for granted; vLLM and SGLang look for it
+        "scoring_func": "sigmoid",
+        "use_routing_bias": True,
+        "use_qk_norm": True,
+        "qk_norm_type": "per_layer",
     }
 
 

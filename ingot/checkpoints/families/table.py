@@ -23,6 +23,7 @@ from ingot.checkpoints.families import (
     llama4,
     minimax,
     minimax_m2,
+    mistral,
     multimodal,
     nemotron,
     olmo,
@@ -40,6 +41,7 @@ from ingot.workspace.outside import is_outside, load_outside
 
 FAMILIES: tuple[Family, ...] = (
     llama.LLAMA,
+    mistral.MISTRAL,
     llama.SMOLLM3,
     llama.QWEN2,
     llama.QWEN3,
@@ -51,6 +53,7 @@ FAMILIES: tuple[Family, ...] = (
     qwen_moe.QWEN2_MOE,
     qwen_moe.QWEN3_MOE,
     olmoe.OLMOE,
+    mistral.MIXTRAL,
     glm.GLM4_MOE,
     afmoe.AFMOE,
     minimax_m2.MINIMAX_M2,
@@ -125,10 +128,10 @@ def write_config(config: ModelConfig) -> tuple[Family, dict[str, Any]]:
         except (ArtifactError, ValidationError) as error:
             problems[family.types[0]] = error.problem if isinstance(error, ArtifactError) else str(error)
             continue
-        differences = list(_differences(architecture(config), architecture(back)))
-        if not differences:
+        found = list(differences(architecture(config), architecture(back)))
+        if not found:
             return family, values
-        problems[family.types[0]] = "; ".join(differences[:SHOWN])
+        problems[family.types[0]] = "; ".join(found[:SHOWN])
     listed = "\n".join(f"  {name}: {problem}" for name, problem in problems.items())
     raise ArtifactError(
         f"no Hugging Face model type that Ingot knows can express this model:\n{listed}",
@@ -154,12 +157,13 @@ def _without(value: Any) -> Any:
     return value
 
 
-def _differences(ours: Any, theirs: Any, path: str = "") -> Iterator[str]:
+def differences(ours: Any, theirs: Any, path: str = "") -> Iterator[str]:
+    """Where two of these are not the same, with both values."""
     if isinstance(ours, dict) and isinstance(theirs, dict):
         for key in {**ours, **theirs}:
-            yield from _differences(ours.get(key), theirs.get(key), f"{path}.{key}" if path else key)
+            yield from differences(ours.get(key), theirs.get(key), f"{path}.{key}" if path else key)
     elif isinstance(ours, list) and isinstance(theirs, list) and len(ours) == len(theirs):
         for index, pair in enumerate(zip(ours, theirs, strict=True)):
-            yield from _differences(*pair, f"{path}[{index}]")
+            yield from differences(*pair, f"{path}[{index}]")
     elif ours != theirs:
         yield f"{path} is {ours!r}, it would become {theirs!r}"

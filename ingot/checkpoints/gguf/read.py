@@ -1,21 +1,16 @@
-"""Reads the model in a GGUF file, by translating it to Hugging Face names.
+"""Reads the model in a GGUF file, by translating its keys to those of a Hugging Face folder.
 
-llama.cpp has its own names for the keys of config.json and for the tensors, and the model is otherwise the same, so a file is
-translated into the words of Hugging Face and read by the same table of families as a Hugging Face folder.
-
-One thing is not a name. For some architectures llama.cpp pairs neighbouring channels in the rotation (2i and 2i + 1)
-where Hugging Face pairs halves (i and i + w/2), and reorders the rows of the query and key projections to suit:
-
-    row of Hugging Face, within a head    i     i + w/2
-    row of GGUF                          2i      2i + 1
+llama.cpp has its own names for the keys of config.json and for the tensors, and the model is otherwise the same. So the keys
+are translated and read by the same table of families as a Hugging Face folder; the family's layout, with the names of
+llama.cpp (layout.py), says where each tensor belongs.
 
 Invariant: every tensor of the file and every key of its architecture is used, or the error lists it.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +20,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ingot.checkpoints.families.table import read_config
+from ingot.checkpoints.gguf.architectures import KEYS, PATTERN, WINDOW, Architecture, architecture_of
 from ingot.checkpoints.gguf.format import GgufFile
+from ingot.checkpoints.gguf.layout import EMBEDDING, HEAD, gguf_layout
 from ingot.checkpoints.gguf.tokenizer import tokenizer_files
 from ingot.checkpoints.stored_model import StoredModel, shapes
 from ingot.checkpoints.tensors import Entry, Tensors
@@ -36,22 +33,9 @@ from ingot.model.positions.scaling import Llama3Scaling
 from ingot.model.transformer import Transformer
 from ingot.workspace.errors import ArtifactError
 
-REORDERED = {"llama": True, "smollm3": True, "qwen2": False, "qwen3": False}
-"""The architectures that Ingot reads (named as Hugging Face names them), and whether query and key rows are reordered."""
-
-KEYS = {
-    "block_count": "num_hidden_layers",
-    "context_length": "max_position_embeddings",
-    "embedding_length": "hidden_size",
-    "feed_forward_length": "intermediate_size",
-    "attention.head_count": "num_attention_heads",
-    "attention.head_count_kv": "num_key_value_heads",
-    "attention.key_length": "head_dim",
-    "attention.layer_norm_rms_epsilon": "rms_norm_eps",
-    "rope.freq_base": "rope_theta",
-}
 NEEDED = ("num_hidden_layers", "hidden_size", "intermediate_size", "num_attention_heads")
 LARGEST = 1 << 26
+ROWS = 1024  # of the head and the embedding that are compared at a time
 ROPE_KEYS = {
     "type": "rope_type",
     "factor": "factor",
@@ -60,25 +44,28 @@ ROPE_KEYS = {
     "yarn_beta_slow": "beta_slow",
 }
 INERT = {"tensor_data_layout", "rope.scaling.finetuned"}
-TENSORS = {
-    "token_embd": "model.embed_tokens",
-    "output_norm": "model.norm",
-    "output": "lm_head",
-    "attn_norm": "input_layernorm",
-    "attn_q": "self_attn.q_proj",
-    "attn_k": "self_attn.k_proj",
-    "attn_v": "self_attn.v_proj",
-    "attn_output": "self_attn.o_proj",
-    "attn_q_norm": "self_attn.q_norm",
-    "attn_k_norm": "self_attn.k_norm",
-    "ffn_norm": "post_attention_layernorm",
-    "ffn_gate": "mlp.gate_proj",
-    "ffn_up": "mlp.up_proj",
-    "ffn_down": "mlp.down_proj",
-}
-NAME = re.compile(r"(?:blk\.(\d+)\.)?(\w+)\.(weight|bias)")
 DIVISORS = "rope_freqs.weight"  # a divisor for each frequency: how llama.cpp stores the scaling of Llama 3
+LLAMA3_CONTEXT = 8192  # over which it stretches, where the file does not say
 FIX = "import the model from its Hugging Face folder, or leave this part out"
+
+
+@dataclass(frozen=True)
+class Description:
+    """What a GGUF file says of its model, before its weights are looked at.
+
+    `divisors` are the values of `rope_freqs.weight`; `tied`: there is no head, or it is the embedding once more.
+    """
+
+    metadata: Mapping[str, Any]
+    shapes: Mapping[str, tuple[int, ...]]
+    divisors: NDArray[np.float32] | None
+    tied: bool
+    place: str
+
+    @property
+    def architecture(self) -> Architecture:
+        """The architecture that it names."""
+        return architecture_of(self.metadata, self.place)
 
 
 def read_gguf(path: Path, *, tokenizer: bool = True) -> Transformer:
@@ -89,11 +76,13 @@ def read_gguf(path: Path, *, tokenizer: bool = True) -> Transformer:
 def open_gguf(path: Path, *, tokenizer: bool = True) -> StoredModel:
     """The same without reading its weights: they are read when they are used."""
     file, place = GgufFile(path), str(path)
-    family, config = read_config(huggingface_config(file), place)
-    tensors, layout = GgufTensors(file), family.layout(config)
+    description = _describe(file)
+    family, config = read_config(huggingface_config(description), place)
+    layout = gguf_layout(description.architecture, family.layout(config), config)
+    tensors = GgufTensors(file, description.architecture.gain_offset)
     problems = {
-        "not understood": [ours for theirs, ours in tensors.names.items() if theirs not in layout],
-        "missing": [f"the tensor for {theirs}" for theirs in layout if theirs not in tensors.names],
+        "not understood": [name for name in tensors.entries if name not in layout],
+        "missing": [name for name, at in layout.items() if name not in tensors.entries and not at.duplicate],
     }
     if any(problems.values()):
         listed = "; ".join(f"{word}: {', '.join(found)}" for word, found in problems.items() if found)
@@ -102,67 +91,88 @@ def open_gguf(path: Path, *, tokenizer: bool = True) -> StoredModel:
     return StoredModel(config, parameters, tokenizer_files(file.metadata, place) if tokenizer else {}, place)
 
 
-class GgufTensors(Tensors):
-    """The tensors of a file in float32, under the names and in the order of rows that Hugging Face gives them."""
+def _describe(file: GgufFile) -> Description:
+    sizes = {name: info.shape for name, info in file.tensors.items()}
+    divisors = file.read(DIVISORS) if DIVISORS in sizes else None
+    tied = HEAD not in sizes
+    if not tied and sizes.get(EMBEDDING) == sizes[HEAD]:
+        tied = all(
+            np.array_equal(file.read(HEAD, slice(row, row + ROWS)), file.read(EMBEDDING, slice(row, row + ROWS)))
+            for row in range(0, sizes[HEAD][0], ROWS)
+        )
+    return Description(file.metadata, sizes, divisors, tied, str(file.path))
 
-    def __init__(self, file: GgufFile) -> None:
-        self.file = file
-        self.names = {_huggingface_name(name): name for name in file.tensors if name != DIVISORS}
-        self.entries = {theirs: Entry(file.tensors[ours].shape, torch.float32) for theirs, ours in self.names.items()}
-        architecture = file.metadata["general.architecture"]
-        self._heads: dict[str, int] = {}
-        if REORDERED[architecture]:
-            heads = _plain(file.metadata[f"{architecture}.attention.head_count"])
-            self._heads = {
-                "attn_q": heads,
-                "attn_k": _plain(file.metadata.get(f"{architecture}.attention.head_count_kv", heads)),
-            }
+
+class GgufTensors(Tensors):
+    """The tensors of a file in float32; `gain_offset` is taken from the gains of norms again."""
+
+    def __init__(self, file: GgufFile, gain_offset: float) -> None:
+        self.file, self.gain_offset = file, gain_offset
+        self.entries = {
+            name: Entry(info.shape, torch.float32) for name, info in file.tensors.items() if name != DIVISORS
+        }
 
     def rows(self, name: str, start: int, end: int) -> Tensor:
-        ours = self.names[name]
-        heads = self._heads.get(ours.split(".")[-2])
-        if heads is None:
-            return torch.from_numpy(self.file.read(ours, slice(start, end)))
-        return torch.from_numpy(self.file.read(ours, halves_first(self.entries[name].rows, heads)[start:end]))
+        values = torch.from_numpy(self.file.read(name, slice(start, end)))
+        return values - self.gain_offset if self.gain_offset and is_gain(name) else values
 
 
-def huggingface_config(file: GgufFile) -> dict[str, Any]:
+def is_gain(name: str) -> bool:
+    """Whether the tensor is the gain of a norm."""
+    return name.endswith("_norm.weight")
+
+
+def huggingface_config(file: Description) -> dict[str, Any]:
     """The keys that the config.json of the same model has."""
-    place, architecture = str(file.path), file.metadata.get("general.architecture")
-    if not isinstance(architecture, str) or architecture not in REORDERED:
-        raise ArtifactError(
-            f"unknown architecture {architecture!r}", place=place, fix=f"known are {', '.join(REORDERED)}"
-        )
-    prefix = f"{architecture}."
+    place, architecture = file.place, file.architecture
+    prefix = f"{architecture.name}."
     given = {key.removeprefix(prefix): _plain(value) for key, value in file.metadata.items() if key.startswith(prefix)}
-    values = {theirs: given.pop(ours) for ours, theirs in KEYS.items() if ours in given}
+    names = {**KEYS, **architecture.keys}
+    values = {theirs: given.pop(ours) for ours, theirs in names.items() if ours in given}
     rope = {theirs: given.pop(f"rope.scaling.{ours}", None) for ours, theirs in ROPE_KEYS.items()}
     _check_numbers(values, file, prefix)
     width = values.setdefault("head_dim", values["hidden_size"] // values["num_attention_heads"])
     rows = _check_shapes(values, file)
+    if architecture.partial_rotation:
+        values["partial_rotary_factor"] = given.pop("rope.dimension_count", width) / width
+    if architecture.window_period is not None:
+        window = given.pop(WINDOW, None) or None
+        types = architecture.layer_types(values["num_hidden_layers"], window)
+        values |= {"sliding_window": window, "layer_types": types}
     # These say again what is said elsewhere; another value would be another model.
-    expected = {"vocab_size": rows, "rope.dimension_count": width, "attention.value_length": width, "expert_count": 0}
+    expected = {
+        "vocab_size": rows,
+        "rope.dimension_count": width,
+        "attention.value_length": width,
+        "expert_count": 0,
+        "expert_used_count": 0,
+        PATTERN: architecture.window_period,
+    }
     problems = [key for key, value in given.items() if key not in INERT and value != expected.get(key, object())]
     if problems:
         listed = ", ".join(f"{prefix}{key} = {given[key]!r}" for key in sorted(problems))
         raise ArtifactError(f"keys that Ingot does not understand: {listed}", place=place, fix=FIX)
     values |= {
-        "model_type": architecture,
+        "model_type": architecture.model_type,
         "vocab_size": rows,
-        "tie_word_embeddings": "output.weight" not in file.tensors,
+        "tie_word_embeddings": file.tied if architecture.needs_head else HEAD not in file.shapes,
+        **architecture.implied(values),
     }
-    if "blk.0.attn_q.bias" in file.tensors and "blk.0.attn_output.bias" in file.tensors:
+    if "attn_output" in architecture.biased and "blk.0.attn_output.bias" in file.shapes:
         values["attention_bias"] = True
+    if "ffn_up" in architecture.biased and "blk.0.ffn_up.bias" in file.shapes:
+        values["mlp_bias"] = True
     if rope["rope_type"] not in (None, "none"):
         values["rope_scaling"] = {key: value for key, value in rope.items() if value is not None}
-    if DIVISORS in file.tensors:
-        values["rope_scaling"] = _divided(file.read(DIVISORS), values, place)
+    if file.divisors is not None:
+        context = rope["original_max_position_embeddings"] or LLAMA3_CONTEXT
+        values["rope_scaling"] = _divided(file.divisors, values, context, place)
     return values
 
 
-def _check_numbers(values: Mapping[str, Any], file: GgufFile, prefix: str) -> None:
+def _check_numbers(values: Mapping[str, Any], file: Description, prefix: str) -> None:
     """Refuse what no model has, before anything of that size is built."""
-    most = {"num_hidden_layers": len(file.tensors), "rope_theta": 1e12}
+    most = {"num_hidden_layers": len(file.shapes), "rope_theta": 1e12}
     problems = [
         f"{prefix}{ours} = {values.get(theirs)!r}"
         for ours, theirs in KEYS.items()
@@ -170,25 +180,25 @@ def _check_numbers(values: Mapping[str, Any], file: GgufFile, prefix: str) -> No
         if type(values.get(theirs)) not in (int, float) or not 0 < values[theirs] <= most.get(theirs, LARGEST)
     ]
     if problems:
-        raise ArtifactError(f"no model has {', '.join(problems)}", place=str(file.path), fix="convert the model again")
+        raise ArtifactError(f"no model has {', '.join(problems)}", place=file.place, fix="convert the model again")
 
 
-def _check_shapes(values: Mapping[str, Any], file: GgufFile) -> int:
+def _check_shapes(values: Mapping[str, Any], file: Description) -> int:
     """Refuse widths that are not those of the first tensors; the number of rows of the embedding."""
-    embedding, query = file.tensors.get("token_embd.weight"), file.tensors.get("blk.0.attn_q.weight")
-    if embedding is None or query is None:
-        raise ArtifactError(
-            "no token_embd.weight or no blk.0.attn_q.weight", place=str(file.path), fix="convert the model again"
-        )
     width, heads, head = values["hidden_size"], values["num_attention_heads"], values["head_dim"]
-    if embedding.shape[1:] != (width,) or query.shape != (heads * head, width):
+    name, rows = "blk.0.attn_q.weight", heads * head
+    if "self_attn.qkv_proj" in file.architecture.tensors:
+        name, rows = "blk.0.attn_qkv.weight", rows + 2 * values.get("num_key_value_heads", heads) * head
+    embedding, query = file.shapes.get(EMBEDDING), file.shapes.get(name)
+    if embedding is None or query is None:
+        raise ArtifactError(f"no {EMBEDDING} or no {name}", place=file.place, fix="convert the model again")
+    if embedding[1:] != (width,) or query != (rows, width):
         raise ArtifactError(
-            f"an embedding of {embedding.shape} and queries of {query.shape} in a model of width {width} with {heads} "
-            f"heads of {head}",
-            place=str(file.path),
+            f"an embedding of {embedding} and queries of {query} in a model of width {width} with {heads} heads of {head}",
+            place=file.place,
             fix="convert the model again",
         )
-    return embedding.shape[0]
+    return embedding[0]
 
 
 def _plain(value: Any) -> Any:
@@ -198,17 +208,24 @@ def _plain(value: Any) -> Any:
     return float(str(np.float32(value))) if isinstance(value, float) else value
 
 
-def _divided(divisors: NDArray[np.float32], values: Mapping[str, Any], place: str) -> dict[str, Any]:
-    """The scaling that divides each frequency so: of Llama 3 if it is one, with the constants that Meta uses."""
-    base, width = values.get("rope_theta", 10_000.0), values["head_dim"]
-    scaling = Llama3Scaling(factor=float(divisors.max()), original_context=8192)
+def llama3_divisors(scaling: Llama3Scaling, base: float, width: int) -> NDArray[np.float32]:
+    """What `rope_freqs.weight` holds for the scaling of Llama 3: by how much each frequency of a head is divided."""
     cpu = torch.device("cpu")
     plain, _ = frequencies(RopeConfig(base=base), width, cpu)
     scaled, _ = frequencies(RopeConfig(base=base, scaling=scaling), width, cpu)
-    given = torch.from_numpy(divisors)
-    if given.shape != plain.shape or not torch.allclose(plain / scaled, given, rtol=1e-4):
+    return (plain / scaled).numpy()
+
+
+def _divided(divisors: NDArray[np.float32], values: Mapping[str, Any], context: int, place: str) -> dict[str, Any]:
+    """The scaling that divides each frequency so: of Llama 3 if it is one, with the constants that Meta uses."""
+    factor = float(f"{divisors.max():.6g}")  # without the rounding of float32
+    scaling = Llama3Scaling(factor=factor, original_context=context)
+    expected = llama3_divisors(scaling, values.get("rope_theta", 10_000.0), values["head_dim"])
+    if divisors.shape != expected.shape or not np.allclose(expected, divisors, rtol=1e-4):
         raise ArtifactError(
-            f"{DIVISORS} is not the scaling of Llama 3 over 8192 positions by {scaling.factor:g}", place=place, fix=FIX
+            f"{DIVISORS} is not the scaling of Llama 3 over {context} positions by {scaling.factor:g}",
+            place=place,
+            fix=FIX,
         )
     return {
         "rope_type": "llama3",
@@ -217,16 +234,3 @@ def _divided(divisors: NDArray[np.float32], values: Mapping[str, Any], place: st
         "high_freq_factor": scaling.high,
         "original_max_position_embeddings": scaling.original_context,
     }
-
-
-def _huggingface_name(name: str) -> str:
-    found = NAME.fullmatch(name)
-    if found is None or found[2] not in TENSORS:
-        return f"not understood: {name}"
-    layer = f"model.layers.{found[1]}." if found[1] is not None else ""
-    return f"{layer}{TENSORS[found[2]]}.{found[3]}"
-
-
-def halves_first(rows: int, heads: int) -> NDArray[np.int64]:
-    """The order of rows in which, within each head, the even ones come before the odd ones."""
-    return np.arange(rows).reshape(heads, -1, 2).swapaxes(1, 2).ravel()

@@ -17,7 +17,10 @@ from typing import Any
 from ingot.tokens.tokenizer import GENERATION_CONFIG, TEMPLATE_FILE, TOKENIZER_CONFIG, TOKENIZER_FILE
 from ingot.workspace.errors import ArtifactError
 
-CONTROL, USER_DEFINED, UNUSED = 3, 4, 5  # types of tokens; the others are ordinary
+NORMAL, CONTROL, USER_DEFINED, UNUSED = 1, 3, 4, 5  # types of tokens
+NO_VOCABULARY = "no_vocab"  # the kind of a file without a tokenizer
+ENDS = ("eos", "eot", "eom")  # the tokens at which llama.cpp stops
+HUGGINGFACE = "tokenizer.huggingface.json"  # the tokenizer.json itself, which few files hold
 NAMED = {"bos_token": "bos", "eos_token": "eos", "unk_token": "unknown", "pad_token": "padding"}
 LETTERS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|"
 BLANKS = r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
@@ -53,26 +56,47 @@ RULES = {
     "starcoder": Rule(digits=True),
     "qwen2": Rule(pattern=LETTERS + r"\p{N}" + BLANKS, normalised=True),
     "llama-bpe": Rule(pattern=LETTERS + r"\p{N}{1,3}" + BLANKS, whole_words=True, opening=True),
+    "smaug-bpe": Rule(pattern=LETTERS + r"\p{N}{1,3}" + BLANKS),
 }
 
 
 def tokenizer_files(metadata: Mapping[str, Any], place: str) -> dict[str, bytes]:
-    """The files of the tokenizer that the metadata describes, with its chat template if there is one."""
+    """The files of the tokenizer that the metadata describes, with its chat template if there is one.
+
+    None for a model without a tokenizer (`no_vocab`).
+    """
     kind, name = metadata.get("tokenizer.ggml.model"), metadata.get("tokenizer.ggml.pre")
-    if kind != "gpt2" or not isinstance(name, str) or name not in RULES:
+    if kind == NO_VOCABULARY:
+        return {}
+    exact = metadata.get(HUGGINGFACE)
+    if not isinstance(exact, str) and (kind != "gpt2" or not isinstance(name, str) or name not in RULES):
         raise ArtifactError(
             f"a tokenizer of the kind {kind!r} with the rule {name!r}, which Ingot does not read",
             place=place,
             fix=f"known are gpt2 with {', '.join(RULES)}; read_gguf(path, tokenizer=False) leaves it out",
         )
-    tokens, merges = _list(metadata, "tokens", str, place), _list(metadata, "merges", str, place)
-    types = _list(metadata, "token_type", int, place)
+    tokens = _list(metadata, "tokens", str, place)
+    named = {key: tokens[id] for key, short in NAMED.items() if (id := _id(metadata, short, tokens)) is not None}
+    state = exact.encode("utf-8") if isinstance(exact, str) else _json(_bpe(metadata, tokens, named, place))
+    ends = [id for short in ENDS if (id := _id(metadata, short, tokens)) is not None]
+    files = {
+        TOKENIZER_FILE: state,
+        TOKENIZER_CONFIG: _json({"tokenizer_class": "PreTrainedTokenizerFast", **named}),
+        GENERATION_CONFIG: _json({"eos_token_id": list(dict.fromkeys(ends))}),
+    }
+    if isinstance(metadata.get("tokenizer.chat_template"), str):
+        files[TEMPLATE_FILE] = metadata["tokenizer.chat_template"].encode("utf-8")
+    return files
+
+
+def _bpe(metadata: Mapping[str, Any], tokens: list[str], named: Mapping[str, str], place: str) -> dict[str, Any]:
+    """A tokenizer.json of a byte-level BPE."""
+    merges, types = _list(metadata, "merges", str, place), _list(metadata, "token_type", int, place)
     if len(types) != len(tokens):
         raise ArtifactError(f"{len(tokens)} tokens, {len(types)} types", place=place, fix="download the file again")
-    named = {key: tokens[id] for key, short in NAMED.items() if (id := _id(metadata, short, tokens)) is not None}
-    rule = RULES[name]
+    rule = RULES[metadata["tokenizer.ggml.pre"]]
     opening = metadata.get("tokenizer.ggml.add_bos_token", rule.opening) and named.get("bos_token")
-    state = {
+    return {
         "version": "1.0",
         "truncation": None,
         "padding": None,
@@ -98,15 +122,6 @@ def tokenizer_files(metadata: Mapping[str, Any], place: str) -> dict[str, bytes]
             "merges": [merge.split(" ", 1) for merge in merges],
         },
     }
-    ends = [id for short in ("eos", "eot") if (id := _id(metadata, short, tokens)) is not None]
-    files = {
-        TOKENIZER_FILE: _json(state),
-        TOKENIZER_CONFIG: _json({"tokenizer_class": "PreTrainedTokenizerFast", **named}),
-        GENERATION_CONFIG: _json({"eos_token_id": list(dict.fromkeys(ends))}),
-    }
-    if isinstance(metadata.get("tokenizer.chat_template"), str):
-        files[TEMPLATE_FILE] = metadata["tokenizer.chat_template"].encode("utf-8")
-    return files
 
 
 def _id(metadata: Mapping[str, Any], short: str, tokens: Sequence[str]) -> int | None:

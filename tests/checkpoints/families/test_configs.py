@@ -11,7 +11,9 @@ import pytest
 import transformers
 from huggingface_hub.errors import StrictDataclassError
 from transformers import PretrainedConfig
+from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
+from ingot.checkpoints.families.keys import INERT
 from ingot.checkpoints.families.table import read_config, write_config
 from ingot.checkpoints.huggingface import check_names
 from ingot.model.config import ModelConfig
@@ -50,6 +52,8 @@ CONFIGS: dict[str, PretrainedConfig] = {
     config.model_type: config
     for config in (
         transformers.LlamaConfig(**WIDE, rope_parameters=LLAMA3, attention_bias=True),
+        transformers.MistralConfig(**WIDE, rope_parameters=LINEAR, sliding_window=7),
+        transformers.MixtralConfig(**WIDE, num_local_experts=5, num_experts_per_tok=3, sliding_window=7),
         transformers.Qwen2Config(**WIDE, use_sliding_window=True, sliding_window=7, layer_types=KINDS),
         transformers.Qwen3Config(**WIDE, rope_parameters=YARN, head_dim=10, attention_bias=True),
         transformers.SmolLM3Config(**WIDE, no_rope_layers=[1, 0, 1], tie_word_embeddings=False),
@@ -219,6 +223,42 @@ def test_the_written_configuration_is_read_as_the_same_model(name: str) -> None:
     assert read_config(values, "written")[1] == config
     theirs = written(built(CONFIGS[name], values))
     same_model(theirs, values)
+
+
+OLDER = {"rope_theta", "rope_scaling", "partial_rotary_factor", "rope_local_base_freq", "rotary_dim"}
+"""The rotation in the spelling before transformers 5, which vLLM and SGLang read too."""
+ROUTING = {"topk_method", "scoring_func", "moe_layer_freq"}
+MORE: dict[str, set[str]] = {  # keys that the class does not save: it takes them for granted or by another name
+    "deepseek_v2": ROUTING,
+    "deepseek_v3": ROUTING,
+    "deepseek_v32": ROUTING | {"num_nextn_predict_layers"},
+    "glm_moe_dsa": ROUTING | {"num_nextn_predict_layers"},
+    "minimax_m2": {"scoring_func", "use_routing_bias", "use_qk_norm", "qk_norm_type"},
+    "nemotron_h": {"num_hidden_layers"},
+    "qwen3_moe": {"num_experts"},  # transformers writes num_local_experts; published files have this name
+    "smollm3": {"max_window_layers"},
+}
+FEWER: dict[str, set[str]] = {  # keys that the class saves and computes nothing with, or from others
+    "deepseek_v2": {"head_dim", "qk_head_dim"},
+    "deepseek_v3": {"head_dim", "qk_head_dim"},
+    "deepseek_v32": {"head_dim", "qk_head_dim", "layer_types"},
+    "glm_moe_dsa": {"head_dim", "qk_head_dim", "layer_types"},
+    "kimi_linear": {"head_dim", "qk_head_dim"},
+    "qwen3_moe": {"num_local_experts"},
+}
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_the_keys_are_those_that_transformers_saves(name: str) -> None:
+    """Programs beside transformers read config.json by themselves: what the class saves is there or is its default."""
+    theirs = written(CONFIGS[name])
+    _, ours = write_config(read_config(theirs, "config.json")[1])
+    assert ours["architectures"] == [MODEL_FOR_CAUSAL_LM_MAPPING_NAMES[name]]
+    more = ours.keys() - theirs.keys() - OLDER - {"head_dim", "architectures"}
+    assert more == MORE.get(name, set()) - theirs.keys()
+    default = written(type(CONFIGS[name])())
+    fewer = {key for key in theirs.keys() - ours.keys() - INERT if theirs[key] != default.get(key)}
+    assert fewer == FEWER.get(name, set()) - ours.keys()
 
 
 @pytest.mark.parametrize("name", CONFIGS)

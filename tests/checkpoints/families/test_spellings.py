@@ -159,6 +159,8 @@ OLD: dict[str, dict[str, Any]] = {
         "mlp_only_layers": [],
         "norm_topk_prob": True,
     },
+    "mistral": {"rope_theta": 1000000.0, "sliding_window": 32, "head_dim": 8},
+    "mixtral": {"rope_theta": 1000000.0, "sliding_window": None, "num_local_experts": 4, "num_experts_per_tok": 2},
     "olmoe": {"rope_theta": 10000.0, "clip_qkv": None, "num_experts": 8, "num_experts_per_tok": 3, "pad_token_id": 1},
     "glm4_moe": {
         "rope_theta": 1000000,

@@ -14,11 +14,13 @@ from numpy.typing import NDArray
 from torch.nn.functional import cross_entropy
 from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
 
+from ingot.checkpoints.convert import export_gguf
 from ingot.checkpoints.gguf.read import read_gguf
 from ingot.inference.engine import Engine
 from ingot.inference.sampling import Sampling
 from ingot.model.transformer import Transformer
 from ingot.tokens.chat import ChatFormat, Message
+from tests.checkpoints.gguf import llama_cpp
 
 QUESTIONS = (
     "What is the capital of France?",
@@ -125,6 +127,24 @@ def test_a_real_answer(ours: Transformer) -> None:
     answer = chat.parse(list(completion.tokens))
     assert answer.content == "The capital of France is Paris."
     assert answer.problems == [], "it ended its turn itself"
+
+
+@pytest.mark.slow  # writes the 135M parameters in float32, 540 MB
+@pytest.mark.timeout(600)
+def test_llama_cpp_computes_the_same_with_our_file(ours: Transformer, tmp_path: Path) -> None:
+    assert ours.tokenizer is not None
+    path = export_gguf(ours, tmp_path / "smollm2.gguf")
+    chat = ChatFormat(ours.tokenizer)
+    prompt = chat.prompt([Message("user", QUESTIONS[0])])
+    with torch.no_grad():
+        expected = ours(torch.tensor([prompt]))[0].numpy()
+    found = llama_cpp.logits(path, prompt)
+    assert np.abs(found - expected).max() < 1e-4 * np.abs(expected).max()
+    model = llama_cpp.open_file(path)
+    text = ours.tokenizer.decode(prompt)
+    assert list(model.get_vocab().tokenize(text, False, True)) == prompt, (
+        "with the names of special tokens read as such"
+    )
 
 
 @pytest.fixture(scope="module")
