@@ -30,12 +30,12 @@ from functools import cached_property
 from itertools import chain, pairwise
 from typing import Any
 
+from ingot.tokens.format_files import syntax_of
 from ingot.tokens.layout import PROBE, Layout, put_together
 from ingot.tokens.message import Message as Message
 from ingot.tokens.message import ToolCall as ToolCall
 from ingot.tokens.probing import PROBE_CALL, Probe, with_call_form
 from ingot.tokens.rendering import Format, Rendering
-from ingot.tokens.syntax import Syntax
 from ingot.tokens.template import ChatTemplate, can_be_structure
 from ingot.tokens.template_files import template_options
 from ingot.tokens.tokenizer import TEMPLATE_FILE, Tokenizer
@@ -56,7 +56,7 @@ class ChatFormat:
                 fix=f"choose one with `ingot model template`, or put it into the tokenizer's folder as {TEMPLATE_FILE}",
             )
         self.tokenizer = tokenizer
-        self.syntax = Syntax.of(tokenizer.chat_template, tokenizer.special)  # how the template writes traces and calls
+        self.syntax = syntax_of(tokenizer)  # how the model writes traces and calls
         self._names = sorted(filter(can_be_structure, tokenizer.special), key=len, reverse=True)
         self._answer_tags = bool(template_options(tokenizer.chat_template).get("answer_tags"))
         self._pieces: dict[str, list[int]] = {}  # of short texts: most are the template's own, and come in every turn

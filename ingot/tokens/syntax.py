@@ -39,9 +39,8 @@ State = Literal[
 ]
 STATES: tuple[State, ...] = get_args(State)
 TEXTS: frozenset[State] = frozenset({"content", "thinking", "header"})  # not part of a call
-KEYS = {"models", "found", "begins", "states", "bare", "name", "ids", "padding", "optional"}
+KEYS = {"models", "example", "found", "begins", "states", "bare", "name", "ids", "padding", "optional"}
 TABLE = Path(__file__).with_name("formats.yaml")
-FORMAT_FILE = "chat_format.yaml"  # beside the chat template: a format that a user has named
 Next = State | tuple[tuple[str, State], ...]
 
 
@@ -51,6 +50,7 @@ class Syntax:
 
     label: str = "plain"
     models: str = ""
+    example: str = ""  # of a call: f(k=1)
     states: Mapping[State, Mapping[str, Next]] = field(default_factory=dict)
     begins: State = "content"
     bare: Literal["json", "python"] | None = None
@@ -110,6 +110,22 @@ class Syntax:
     def openers(self) -> tuple[str, ...]:
         """The marks with which a call begins, behind the answer."""
         return tuple(mark for mark, next in self.marks("content").items() if next not in TEXTS)
+
+    @cached_property
+    def json_path(self) -> tuple[list[str], list[str], list[str]] | None:
+        """The marks before a call's name, between it and its arguments in JSON, and behind; None: written otherwise."""
+        if len(self.openers) != 1 or any(state in self.states for state in ("key", "string", "header")):
+            return None
+        before, state = [self.openers[0]], self.marks("content")[self.openers[0]]
+        if state == "calls":
+            steps = [mark for mark, to in self.marks("calls").items() if to == "name"]
+            before, state = before + steps[:1], "name" if steps else state
+        between = [mark for mark, to in self.marks("name").items() if to == "arguments"]
+        if state != "name" or not between or "\n" in between[0]:
+            return None
+        end = [mark for mark, to in self.marks("arguments").items() if to in ("calls", "content")]
+        section = [mark for mark, to in self.marks("calls").items() if to == "content"]
+        return before, between[:1], end[:1] + section[:1]
 
     @cached_property
     def call_marks(self) -> frozenset[str]:
@@ -205,7 +221,11 @@ def read_format(label: str, row: Any, place: str) -> Syntax:
             )
     if row.get("bare") not in (None, "json", "python"):
         raise ArtifactError(f"bare is {row['bare']!r}", place=place, fix="write json, python, or leave it out")
-    given = {key: row[key] for key in ("models", "begins", "bare", "name", "ids", "padding", "optional") if key in row}
+    given = {
+        key: row[key]
+        for key in ("models", "example", "begins", "bare", "name", "ids", "padding", "optional")
+        if key in row
+    }
     _check_pattern(given.get("name", ""), place)
     found = tuple(tuple(group) for group in row.get("found", ()))
     return Syntax(label, states=states, found=found, **given)
