@@ -111,9 +111,14 @@ class TaggedBody:
         """The value may be over."""
         self._ended = mark
 
+    @property
+    def ended(self) -> State | None:
+        """The kind of a value that may be over."""
+        return self._kind if self._ended else None
+
     def go_on(self) -> State | None:
         """The value was not over; its state, if there is one."""
-        if not self._ended or self._kind is None:
+        if not self._ended:
             return None
         self._value, self._ended = self._value + self._ended, ""
         return self._kind

@@ -80,9 +80,9 @@ class CallReader:
         return self.state == "arguments" and isinstance(self._body, JsonBody) and self._body.in_string
 
     @property
-    def between_values(self) -> bool:
-        """Whether any text here means that a value was not over."""
-        return self.state == "arguments" and isinstance(self._body, TaggedBody)
+    def unsure(self) -> State | None:
+        """The value that has ended, as it seems: any text but blanks means that it was not over."""
+        return self._body.ended if self.state == "arguments" and isinstance(self._body, TaggedBody) else None
 
     def text(self, text: str) -> Iterator[Part]:
         """The parts that more text adds."""
@@ -171,6 +171,8 @@ class CallReader:
             value = body.go_on() if text.strip() else None
             if value is None:
                 body.blank(text)
+            elif text in self._syntax.marks(value):  # its mark, once more
+                body.end(text)
             else:
                 self.state = value
                 yield from self._emit(body.value(text))

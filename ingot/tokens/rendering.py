@@ -61,7 +61,8 @@ class Rendering:
         if tools and not format.syntax.calls:
             raise DataError(
                 "tools for a chat template that has no tool calls",
-                fix="leave the tools out, or give the model a template that has them: ingot model template MODEL FOLDER chatml",
+                fix="leave the tools out, or give the model a template that has them: ingot model template MODEL FOLDER chatml; "
+                "if it has some that were not found: ingot model template MODEL FOLDER --format FORMAT",
             )
         self._format, self._thinking, self._originals = format, thinking, messages
         self.turns = len(messages)

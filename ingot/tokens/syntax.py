@@ -219,6 +219,10 @@ def read_format(label: str, row: Any, place: str) -> Syntax:
             raise ArtifactError(
                 f"no mark leads to {state!r}", place=place, fix="let a mark lead there, or leave it out"
             )
+        marks = states.get(state, {})
+        if pair := next(((one, two) for one in marks for two in marks if one != two and two.startswith(one)), None):
+            problem = f"in the state {state}, the mark {pair[0]!r} begins another mark, {pair[1]!r}"
+            raise ArtifactError(problem, place=place, fix="let no mark of a state be the beginning of another")
     if row.get("bare") not in (None, "json", "python"):
         raise ArtifactError(f"bare is {row['bare']!r}", place=place, fix="write json, python, or leave it out")
     given = {

@@ -110,8 +110,9 @@ class TurnReader:
             marks = self._syntax.outer_marks - self._ignored
             self._scanner.look_for(sorted(marks))
         else:
-            between = self._reader is not None and self._reader.between_values
-            self._scanner.look_for(tuple(self._syntax.marks(state)), any_sign=between)
+            unsure = None if self._reader is None else self._reader.unsure
+            listed = [*self._syntax.marks(state), *(self._syntax.marks(unsure) if unsure else ())]
+            self._scanner.look_for(listed, any_sign=unsure is not None)
 
     def _event(self, event: Text | Mark | Broken) -> Iterator[Part]:
         if isinstance(event, Broken):
@@ -180,10 +181,11 @@ class TurnReader:
             self._state = "content"
             yield from self._go(name, outside[name])
         elif self._reader is not None and name in self._syntax.call_marks and name not in self._syntax.inner_marks:
-            yield from self._end_call(self._missing())
+            begins = name in outside or self._syntax.marks("calls").get(name, "content") != "content"
+            yield from self._end_call(self._missing(), "" if begins else name)
             if name in outside:
                 yield from self._go(name, outside[name])
-            elif name in self._syntax.marks("calls") and self._syntax.marks("calls")[name] != "content":
+            elif begins:
                 self._begin_call("calls", "")
                 yield from self._go(name, self._syntax.marks("calls")[name])
         else:
