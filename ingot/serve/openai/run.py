@@ -115,6 +115,9 @@ def serve(
         service = Service(runner, tokenizer, called, key=key, hosts=hosts, deadline=deadline, log=say)
         server = Server(service, drain=drain)
         say(f"{called}: {parameters / 1e6:.1f}M parameters, {service.length:,} tokens, {slots} requests at once")
+        if service.chat is not None:
+            syntax = service.chat.syntax
+            say(f"turns are read as chat format {syntax.label}: {syntax.origin} (ingot model formats)")
         say(f"serving at {address(socket)}/v1 (Ctrl-C ends it)")
         server.run(sockets=[socket])
         return server.ended_by

@@ -40,7 +40,8 @@ class LocalModel:
     def __init__(self, engine: Engine, chat: ChatFormat) -> None:
         self.engine, self.chat = engine, chat
         self.calls_tools = chat.syntax.calls
-        self.about = f"{sum(parameter.numel() for parameter in engine.model.parameters()) / 1e6:.1f}M parameters"
+        parameters = sum(parameter.numel() for parameter in engine.model.parameters()) / 1e6
+        self.about = f"{parameters:.1f}M parameters, chat format {chat.syntax.label}"
         self._forget()
 
     def _forget(self) -> None:
