@@ -90,7 +90,7 @@ IN_TEXT: list[tuple[str, dict[str, Any], list[tuple[str, str]]]] = [
 
 
 @pytest.fixture(scope="module")
-def formats(tokenizer: Tokenizer) -> dict[str, ChatFormat]:
+def styles(tokenizer: Tokenizer) -> dict[str, ChatFormat]:
     """Ingot's template with calls in either style."""
     texts = {style: template_text("ingot", {"call_style": style}) for style in ("json", "python")}
     return {style: ChatFormat(Tokenizer(tokenizer.backend, text)) for style, text in texts.items()}
@@ -134,9 +134,9 @@ MESSAGES = st.builds(
 
 @pytest.mark.parametrize("style", ["json", "python"])
 @given(message=MESSAGES)
-def test_what_the_template_wrote_is_read_back(formats: dict[str, ChatFormat], style: str, message: Message) -> None:
+def test_what_the_template_wrote_is_read_back(styles: dict[str, ChatFormat], style: str, message: Message) -> None:
     """Any message, as Ingot's template writes it, comes out of the stream as it went in."""
-    chat_format = formats[style]
+    chat_format = styles[style]
     tokens, mask = chat_format.conversation([Message("user", "?"), message])
     written = [token for token, ours in zip(tokens, mask, strict=True) if ours]
     parser = TurnParser(chat_format.tokenizer, TAGS, calls=True)

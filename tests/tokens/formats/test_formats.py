@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ingot.serve.openai.parser import TurnParser
 from ingot.tokens.call_reader import Part
 from ingot.tokens.chat import ChatFormat
 from ingot.tokens.message import Message, ToolCall
@@ -165,3 +167,43 @@ def test_any_turn_in_any_pieces(label: str, marks: str) -> None:
         chat.parse(tokens, in_thinking, tools=TOOLS)
 
     check()
+
+
+@BOTH
+@EVERY
+def test_the_server_streams_what_parse_reads(label: str, marks: str) -> None:
+    """Token by token: the name of a call comes before its arguments, which are JSON when they are put together."""
+    chat = CHATS[label, marks]
+
+    @given(message=turns(label))
+    def check(message: Message) -> None:
+        tokens, mask = chat.conversation([Message("user", "?"), message], TOOLS)
+        written = [token for token, one in zip(tokens, mask, strict=True) if one][:-1]
+        parser = TurnParser(chat.tokenizer, chat.syntax, calls=True, tools=TOOLS)
+        deltas = [delta for token in written for delta in parser.push(token)] + parser.finish()
+        calls = list[list[str]]()
+        for delta in deltas:
+            if delta.kind == "call":
+                calls.append([delta.text, ""])
+            elif delta.kind == "arguments":
+                calls[-1][1] += delta.text
+        assert [ToolCall(name, json.loads(text)) for name, text in calls] == message.tool_calls
+        for kind, text in (("content", message.content), ("reasoning", message.thinking or "")):
+            assert "".join(delta.text for delta in deltas if delta.kind == kind).strip() == text
+
+    check()
+
+
+@pytest.mark.parametrize(
+    "label", ["tags", "glm45", "qwen3_coder", "minimax_m2", "deepseek_v31", "kimi_k2", "mistral", "gemma4"]
+)
+def test_arguments_come_as_they_are_written(label: str) -> None:
+    """A long text is not held back until it is complete, and a name not until its arguments come."""
+    chat = CHATS[label, "tokens"]
+    call = Message("assistant", "", tool_calls=[ToolCall("f", {"text": "word " * 50})])
+    tokens, mask = chat.conversation([Message("user", "?"), call], TOOLS)
+    written = [token for token, one in zip(tokens, mask, strict=True) if one][:-1]
+    parser = TurnParser(chat.tokenizer, chat.syntax, calls=True, tools=TOOLS)
+    shown = [sum(len(delta.text) for delta in parser.push(token)) for token in written]
+    late = [sum(shown[: index + 1]) < index - 150 for index in range(len(written))]
+    assert sum(size > 0 for size in shown) > 200 and not any(late)
