@@ -63,7 +63,11 @@ def _read(text: str, place: str) -> Syntax:
     [(label, row)] = rows.items()
     if not row and label in formats():
         return replace(formats()[label], origin=f"{place} names it")
-    return replace(read_format(str(label), row, place), origin=f"{place} declares it")
+    found = read_format(str(label), row, place)
+    if found.found:
+        fix = "leave it out: the model carries its format"
+        raise ArtifactError("`found` is for the table: a format that is named is not looked for", place=place, fix=fix)
+    return replace(found, origin=f"{place} declares it")
 
 
 def _plain(value: Any) -> Any:

@@ -39,7 +39,7 @@ State = Literal[
 ]
 STATES: tuple[State, ...] = get_args(State)
 TEXTS: frozenset[State] = frozenset({"content", "thinking", "header"})  # not part of a call
-KEYS = {"models", "example", "found", "begins", "states", "bare", "name", "ids", "padding", "optional"}
+KEYS = {"models", "example", "found", "begins", "states", "bare", "name", "ids", "padding"}
 TABLE = Path(__file__).with_name("formats.yaml")
 Next = State | tuple[tuple[str, State], ...]
 
@@ -58,7 +58,6 @@ class Syntax:
     ids: str | None = None
     padding: str = ""
     found: tuple[tuple[str, ...], ...] = ()
-    optional: bool = False  # only those marks count that the template or the tokenizer has
     origin: str = ""
 
     @classmethod
@@ -225,11 +224,7 @@ def read_format(label: str, row: Any, place: str) -> Syntax:
             raise ArtifactError(problem, place=place, fix="let no mark of a state be the beginning of another")
     if row.get("bare") not in (None, "json", "python"):
         raise ArtifactError(f"bare is {row['bare']!r}", place=place, fix="write json, python, or leave it out")
-    given = {
-        key: row[key]
-        for key in ("models", "example", "begins", "bare", "name", "ids", "padding", "optional")
-        if key in row
-    }
+    given = {key: row[key] for key in ("models", "example", "begins", "bare", "name", "ids", "padding") if key in row}
     _check_pattern(given.get("name", ""), place)
     found = tuple(tuple(group) for group in row.get("found", ()))
     return Syntax(label, states=states, found=found, **given)

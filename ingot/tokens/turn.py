@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from ingot.tokens.call_reader import CallReader, Outcome, Part, Section
+from ingot.tokens.call_reader import CallReader, Part, Section
 from ingot.tokens.scan import Broken, Mark, Scanner, Text
 from ingot.tokens.syntax import TEXTS, Next, State, Syntax
 from ingot.tokens.tokenizer import Tokenizer
@@ -24,7 +24,9 @@ PART_NAMES: dict[Section, str] = {
     "call": "tool call",
     "arguments": "tool call",
 }
-BARE = {  # what a call that is the whole turn begins with, what may yet become one, and how it is read
+BARE: dict[
+    str, tuple[re.Pattern[str], re.Pattern[str], State]
+] = {  # what a call that is the whole turn begins with, what may yet become one, and how it is read
     "json": (re.compile(r'\s*\{\s*"name"\s*:'), re.compile(r'\s*(\{\s*("n?a?m?e?"?\s*)?)?'), "call"),
     "python": (re.compile(r"\s*\[\s*[A-Za-z_]\w*\("), re.compile(r"\s*(\[\s*([A-Za-z_]\w*)?)?"), "list"),
 }
@@ -97,10 +99,19 @@ class TurnReader:
             yield Part("thinking", "", ends=True)
             self.problems.append(f"{self._missing() or 'the end of the trace'} is missing")
         elif self._header.strip():
-            self.problems.append(f"no {' or '.join(self._syntax.marks('header'))[-40:]} after {self._header.strip()!r}")
+            yield from self._end_header()
         for section, names in self._strays.items():
             self.problems.append(f"stray {', '.join(names)} in the {PART_NAMES[section]}")
         self._strays = {}
+
+    def _end_header(self) -> Iterator[Part]:
+        """What no mark made a message of: an answer, if it is text alone."""
+        marks = self._syntax.marks("header")
+        mark = next(mark for mark, to in marks.items() if to != "header")
+        self.problems.append(f"no {mark.strip() or 'line break'} after {self._header.strip()!r}")
+        if self._syntax.channels and not any(mark in self._header for mark in marks):
+            self.foreign -= len(self._header)
+            yield Part("content", self._header)
 
     def _look(self) -> None:
         """Look for the marks of the state, and beside the call for those that would be stray."""
@@ -128,7 +139,7 @@ class TurnReader:
             self._undecided += text
             begins, may_begin, state = self._bare
             if begins.match(self._undecided):
-                yield from self._decided("call" if state == "call" else "list")
+                yield from self._decided(state)
             elif not may_begin.fullmatch(self._undecided):
                 yield from self._decided("content")
             return
@@ -264,6 +275,3 @@ class TurnReader:
         names = self._strays.setdefault(self.section, [])
         if name not in names:
             names.append(name)
-
-
-__all__ = ["Outcome", "Part", "Section", "TurnReader"]

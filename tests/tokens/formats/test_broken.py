@@ -5,10 +5,12 @@ from __future__ import annotations
 import pytest
 
 from ingot.tokens.call_reader import Outcome
+from ingot.tokens.chat import ChatFormat
 from ingot.tokens.message import Message, ToolCall
+from ingot.tokens.template_files import template_text
 from ingot.tokens.turn import TurnReader
 from tests.tokens.formats.test_formats import CHATS, TOOLS
-from tests.tokens.formats.wires import sampled
+from tests.tokens.formats.wires import SPECIAL, make_tokenizer, sampled
 
 F = [ToolCall("f", {"number": 1})]
 CASES: list[tuple[str, str, str, list[ToolCall]]] = [
@@ -108,6 +110,13 @@ def test_a_mark_in_a_code_block() -> None:
     assert (message.content, message.tool_calls, message.problems) == (text, [], [])
     message = parsed("tags", "Write\n```\n<tool_call>…</tool_call>\n```", "text")
     assert message.broken_calls == ["<tool_call>…</tool_call>"] and message.content == "Write\n```\n\n```"
+
+
+def test_an_answer_outside_of_every_channel() -> None:
+    """As a model writes that has not learnt harmony yet."""
+    chat = ChatFormat(make_tokenizer(SPECIAL["harmony"], template_text("harmony")))
+    message = chat.parse([*chat.tokenizer.encode("It is 4."), chat.turn_end])
+    assert message.content == "It is 4." and "no <|message|> after 'It is 4.'" in message.problems
 
 
 def test_text_after_the_first_end_of_a_trace_is_the_answer() -> None:
