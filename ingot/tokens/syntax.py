@@ -226,6 +226,11 @@ def read_format(label: str, row: Any, place: str) -> Syntax:
         raise ArtifactError(f"bare is {row['bare']!r}", place=place, fix="write json, python, or leave it out")
     given = {key: row[key] for key in ("models", "example", "begins", "bare", "name", "ids", "padding") if key in row}
     _check_pattern(given.get("name", ""), place)
+    try:
+        str(given.get("ids", "")).format(name="f", number=0)
+    except (KeyError, IndexError, ValueError) as error:
+        fix = "write it of {name} and {number}: call_{number}"
+        raise ArtifactError(f"ids is {given['ids']!r}, which has no {error}", place=place, fix=fix) from error
     found = tuple(tuple(group) for group in row.get("found", ()))
     return Syntax(label, states=states, found=found, **given)
 

@@ -97,7 +97,7 @@ def turn_structure(
     """The form of the whole turn; None: any.
 
     Calls must follow the tools' schemas where a call is required, and where the model decides but a tool is `strict`. Where it
-    decides and only one call is wanted, that call is free.
+    decides and only one call is wanted, that call is free. A format whose arguments are not JSON cannot be held to any of this.
     """
     turn = answer_structure(body.response_format, body.structured_outputs)
     must_call = body.tool_choice == "required" or isinstance(body.tool_choice, NamedTool)

@@ -78,6 +78,7 @@ def test_a_format_of_the_table_by_its_name() -> None:
         ("mine: {states: {value: {x: content}}}", "no mark leads to 'value'"),
         ("mine: {states: {content: {x: name}, name: {y: content}}, name: '('}", "is no regular expression"),
         ("mine: {bare: xml}", "bare is 'xml'"),
+        ("mine: {bare: json, ids: '{nme}'}", "ids is '{nme}', which has no 'nme'"),
         ("a: {}\nb: {}", "not one chat format"),
         ("mine: {found: [[x]], bare: json}", "a format that is named is not looked for"),
         ("{", "not YAML"),
