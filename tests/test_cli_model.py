@@ -18,6 +18,8 @@ from ingot.model.layers import expand_layers
 from ingot.model.presets.data import names
 from ingot.model.presets.preset import preset, presets
 from ingot.model.transformer import Transformer
+from tests.model import tiny
+from tests.tokens.formats.wires import SPECIAL, make_tokenizer, template
 
 Ingot = Callable[..., tuple[int, str, str]]
 
@@ -141,3 +143,33 @@ def test_numbers_in_words() -> None:
         "12",
     ]
     assert [length_words(value) for value in (131072, 1048576, 202752, 1000)] == ["128k", "1M", "198k", "1000"]
+
+
+def test_chat_formats(run: Ingot, tmp_path: Path) -> None:
+    """The table; the format of a model and how it was found; a format of one's own, which the model then carries."""
+    code, out, _ = run("formats")
+    assert (
+        code == 0
+        and "glm45" in out
+        and "GLM-4.5" in out
+        and "<tool_call>f<arg_key>k</arg_key>" in out.replace("\n", "")
+    )
+    make_tokenizer(SPECIAL["glm45"], template("glm45")).save(tmp_path / "tokenizer")
+    code, out, _ = run("formats", "tokenizer")
+    assert code == 0 and out.startswith("glm45: the chat template has <arg_key> and <tool_call>\n")
+    assert "a special token" in out and out.endswith("a turn ends with <|im_end|>\n")
+
+    model = tiny.random_model(tiny.config(tiny.attention(), vocabulary_size=512))
+    model.tokenizer = make_tokenizer([], "{% for m in messages %}<|im_start|>{{ m.content }}<|im_end|>{% endfor %}")
+    save_checkpoint(tmp_path / "plain", model)
+    code, out, _ = run("formats", "plain")
+    assert code == 0 and "plain: no mark was found" in out and "--format FORMAT" in out
+    (tmp_path / "mine.yaml").write_text('mine: {states: {content: {"@do ": call}, call: {" @end": content}}}')
+    code, _, err = run("template", "plain", "named", "--format", "mine.yaml")
+    assert code == 0, err
+    code, out, _ = run("formats", "named")
+    assert code == 0 and out.startswith("mine: chat_format.yaml declares it\n") and "@do" in out
+    code, _, err = run("template", "plain", "other")
+    assert code and "nothing to change" in err
+    code, _, err = run("template", "plain", "other", "--set", "assistant=me")
+    assert code and "name the template whose options they are" in err

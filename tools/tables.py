@@ -21,10 +21,12 @@ import typer
 
 from ingot.checkpoints.families.table import FAMILIES
 from ingot.cli.app import app
+from ingot.cli.show_formats import thinking
 from ingot.evals.bases.suites import SUITES
 from ingot.model.presets.preset import presets
 from ingot.post.algorithm import PREFER, RL
 from ingot.recipe.stages import STAGES
+from ingot.tokens.syntax import formats
 from ingot.train.layouts.table import layout_table
 from ingot.workspace.stage import Stage
 
@@ -99,6 +101,17 @@ def stage_table() -> str:
     return "\n".join(rows)
 
 
+def format_table() -> str:
+    """Every chat format: how it writes a call and a trace, and who writes so."""
+    rows = ["| format | models | thinking | the call `f(k=1)` |", "| --- | --- | --- | --- |"]
+    for label, syntax in formats().items():
+        example, shown = (text.replace("\n", "⏎").replace("|", "\\|") for text in (syntax.example, thinking(syntax)))
+        trace = shown if shown.isalpha() or " " in shown else f"`{shown}`"
+        quote = "````" if "`" in example else "`"
+        rows.append(f"| `{label}` | {syntax.models} | {trace} | {quote}{example.strip()}{quote} |")
+    return "\n".join(rows)
+
+
 def role(kind: Stage, name: str) -> str:
     """A role, with its artifact where that has another name."""
     artifact = kind.needs[name]
@@ -152,6 +165,7 @@ def layouts() -> str:
 TABLES: dict[tuple[Path, str], Callable[[], str]] = {
     (ROOT / "README.md", "headlines"): headline_table,
     (DOCS / "benchmarks.md", "figures"): figure_table,
+    (DOCS / "guides" / "chat-formats.md", "formats"): format_table,
     (DOCS / "parallel.md", "layouts"): layouts,
     (DOCS / "recipes.md", "stages"): stage_table,
     (DOCS / "rooms" / "cli.md", "commands"): command_table,

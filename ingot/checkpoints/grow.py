@@ -24,7 +24,9 @@ from ingot.checkpoints.convert import Meter, check_space, check_target
 from ingot.checkpoints.stored_model import StoredModel
 from ingot.checkpoints.tensors import Entry, Tensors
 from ingot.tokens.add_tokens import token_names, with_special_tokens, with_template
+from ingot.tokens.chat import ChatFormat
 from ingot.tokens.extend import new_tokens
+from ingot.tokens.format_files import with_format
 from ingot.tokens.template_files import template_text
 from ingot.tokens.tokenizer import Tokenizer
 from ingot.workspace.errors import ArtifactError
@@ -45,13 +47,14 @@ def grow_model(
     tokenizer: str | Path | None = None,
     template: str | None = None,
     template_options: Mapping[str, Any] | None = None,
+    chat_format: str | None = None,
     start: Start = "mean",
     seed: int = 0,
     replace: bool = False,
     progress: Progress | None = None,
     stop: StopSignal | None = None,
 ) -> Path:
-    """Write the model at `source` with these tokens (or groups of them) and this chat template as a checkpoint.
+    """Write the model at `source` with these tokens (or groups of them), this chat template and this chat format as a checkpoint.
 
     `tokenizer` is the folder of one that extends the model's own (`ingot tokenizer extend`).
     """
@@ -59,7 +62,7 @@ def grow_model(
     stored = open_model(Path(source))
     text = None if template is None else template_text(template, template_options)
     extended = None if tokenizer is None else Tokenizer.load(Path(tokenizer))
-    grown = grow(stored, token_names(tokens), text, start, seed, extended)
+    grown = grow(stored, token_names(tokens), text, start, seed, extended, chat_format)
     check_space(target, grown.parameters.bytes)
     meter = Meter(grown, grown.parameters.bytes, progress or Progress(), stop or StopSignal())
     with atomic_folder(target) as temporary:
@@ -74,6 +77,7 @@ def grow(
     start: Start = "mean",
     seed: int = 0,
     extended: Tokenizer | None = None,
+    chat_format: str | None = None,
 ) -> StoredModel:
     """The stored model with these special tokens and this template; its weights are read only where rows are made."""
     before = stored.tokenizer()
@@ -85,6 +89,9 @@ def grow(
     new = new_tokens(before, after)
     if template is not None:
         after = with_template(after, template)
+    if chat_format is not None:
+        after = with_format(after, chat_format)
+        ChatFormat(after)  # which says what is missing
     old_size = stored.config.vocabulary_size or before.vocabulary_size
     size = max(old_size, after.vocabulary_size)
     rows = {

@@ -12,6 +12,7 @@ from ingot.cli.convert import ForceOption, OutArgument, SourceArgument, convert,
 from ingot.cli.given import refuse_given
 from ingot.cli.help import App
 from ingot.cli.show import print_json
+from ingot.workspace.errors import RecipeError
 from ingot.workspace.runs import find_checkpoint
 
 if TYPE_CHECKING:
@@ -136,27 +137,64 @@ def grow_command(
 
 @model_app.command("template")
 def template_command(
+    context: typer.Context,
     source: SourceArgument,
     out: OutArgument,
-    template: Annotated[str, typer.Argument(metavar="TEMPLATE", help=TEMPLATE_HELP, show_default=False)],
+    template: Annotated[
+        str | None,
+        typer.Argument(metavar="[TEMPLATE]", help=TEMPLATE_HELP + " Without one, the model's own.", show_default=False),
+    ] = None,
     options: SetOption = None,
+    chat_format: Annotated[
+        str | None,
+        typer.Option(
+            "--format",
+            metavar="FORMAT",
+            help="How the model writes thinking and tool calls: a name (`ingot model formats`), a YAML file, or file.py:NAME. "
+            "Without it, as the template shows.",
+        ),
+    ] = None,
     force: ForceOption = False,
 ) -> None:
-    """Write a model with another chat template."""
+    """Write a model with another chat template, or with a chat format that its template does not show."""
     from ingot.checkpoints.grow import grow_model
 
+    if template is None:
+        refuse_given(context, ("options",), "without a template", "name the template whose options they are")
+    if template is None and chat_format is None:
+        raise RecipeError(
+            "nothing to change", place="ingot model template", fix="name a template, or a chat format with --format"
+        )
     convert(
         lambda progress, stop: grow_model(
             find_checkpoint(source),
             out,
             template=template,
             template_options=_options(options),
+            chat_format=chat_format,
             replace=force,
             progress=progress,
             stop=stop,
         )
     )
     show_written("checkpoint", out)
+
+
+@model_app.command("formats")
+def formats_command(
+    model: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[MODEL]",
+            help="A checkpoint, a Hugging Face or tokenizer folder, or a GGUF file.",
+            show_default=False,
+        ),
+    ] = None,
+) -> None:
+    """List the chat formats, or say which one a model has and how that was found."""
+    from ingot.cli.show_formats import show_format, show_formats
+
+    show_formats() if model is None else show_format(model)
 
 
 def _options(given: list[str] | None) -> dict[str, Any]:

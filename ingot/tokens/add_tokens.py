@@ -9,6 +9,7 @@ from typing import Any
 from ingot.tokens.chat import ChatFormat
 from ingot.tokens.template_files import template_options, with_options
 from ingot.tokens.tokenizer import (
+    FORMAT_FILE,
     GENERATION_CONFIG,
     TEMPLATE_FILE,
     THINK_END,
@@ -66,11 +67,13 @@ def with_special_tokens(tokenizer: Tokenizer, names: Sequence[str]) -> Tokenizer
 def with_template(tokenizer: Tokenizer, template: str) -> Tokenizer:
     """The tokenizer with this chat template; generation stops at the tokens that end its turns.
 
-    A template whose option `end` is empty ends its turns with the tokenizer's own end of a text.
+    A template whose option `end` is empty ends its turns with the tokenizer's own end of a text. A format that was named for
+    the old template goes with it.
     """
     if template_options(template).get("end") == "":
         template = with_options(template, {"end": tokenizer.piece(tokenizer.end_of_text)})
     files = tokenizer.to_files() | {TEMPLATE_FILE: template.encode()}
+    files.pop(FORMAT_FILE, None)
     config = _json(files, TOKENIZER_CONFIG)
     if config.pop("chat_template", None) is not None:
         files[TOKENIZER_CONFIG] = _bytes(config)

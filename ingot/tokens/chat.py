@@ -30,11 +30,12 @@ from functools import cached_property
 from itertools import chain, pairwise
 from typing import Any
 
-from ingot.tokens.layout import PROBE, Layout, find_layout, put_together
+from ingot.tokens.format_files import syntax_of
+from ingot.tokens.layout import PROBE, Layout, put_together
 from ingot.tokens.message import Message as Message
 from ingot.tokens.message import ToolCall as ToolCall
+from ingot.tokens.probing import PROBE_CALL, Probe, with_call_form
 from ingot.tokens.rendering import Format, Rendering
-from ingot.tokens.syntax import Syntax
 from ingot.tokens.template import ChatTemplate, can_be_structure
 from ingot.tokens.template_files import template_options
 from ingot.tokens.tokenizer import TEMPLATE_FILE, Tokenizer
@@ -43,7 +44,6 @@ from ingot.workspace.errors import ArtifactError, DataError
 
 ANSWER = re.compile(r"\s*<answer>(.*)</answer>\s*", re.DOTALL)
 SHORT, PIECES = 256, 4096  # characters of a text whose tokens are kept, and how many such texts
-PROBE_CALL = ToolCall("probe", {"probe": PROBE})
 
 
 class ChatFormat:
@@ -56,12 +56,14 @@ class ChatFormat:
                 fix=f"choose one with `ingot model template`, or put it into the tokenizer's folder as {TEMPLATE_FILE}",
             )
         self.tokenizer = tokenizer
-        self.syntax = Syntax.of(tokenizer.chat_template, tokenizer.special)  # how the template writes traces and calls
+        self.syntax = syntax_of(tokenizer)  # how the model writes traces and calls
         self._names = sorted(filter(can_be_structure, tokenizer.special), key=len, reverse=True)
         self._answer_tags = bool(template_options(tokenizer.chat_template).get("answer_tags"))
-        self._format = Format(ChatTemplate(tokenizer.chat_template), self.syntax, self._names, tokenizer.names)
         self._pieces: dict[str, list[int]] = {}  # of short texts: most are the template's own, and come in every turn
         self._structure = re.compile("|".join(map(re.escape, self._names)) or "(?!)")
+        template = ChatTemplate(tokenizer.chat_template)
+        self._format = with_call_form(Format(template, self.syntax, self._names, tokenizer.names))
+        self._probe = Probe(self._format, tokenizer, self._structure)
         self._check_encoding()
 
     def prompt(
@@ -123,7 +125,7 @@ class ChatFormat:
         text = rendering.prompt(len(opening) + len(messages))
         # Not found by that turn's prompt: a template that opens a trace for the model prints none before an answer without one.
         for found in self._structure.finditer(text, text.find(PROBE)) if PROBE in text else ():
-            if self.tokenizer.special[found[0]] in (*self.turn_ends, self._inner_end):
+            if self.tokenizer.special[found[0]] in (*self.turn_ends, self._probe.inner_end):
                 return self._encode(text[found.end() :], rendering)
         raise DataError(
             f"the chat template prints no {self.tokenizer.piece(self.turn_end)} after an answer that others follow",
@@ -138,33 +140,7 @@ class ChatFormat:
     @cached_property
     def turn_ends(self) -> tuple[int, ...]:
         """The tokens with which the model ends its turn: an answer's first, and that of a call if it is another (harmony)."""
-        answer = self._end_after_probe([Message("assistant", PROBE)])
-        if answer is None:
-            answer = self._inner_end
-        call = None
-        if self.syntax.calls:
-            try:
-                call = self._end_after_probe([Message("assistant", "", tool_calls=[PROBE_CALL])])
-            except DataError:  # a template that has something against this call
-                call = None
-        if answer is None:
-            raise ArtifactError(
-                "the chat template prints no special token after an answer: the model would never stop",
-                fix="let the template print the token that ends a turn, and add it to the tokenizer as a special token: "
-                "`ingot model grow MODEL --tokens turns`",
-            )
-        return tuple(dict.fromkeys(end for end in (answer, call) if end is not None))
-
-    @cached_property
-    def _inner_end(self) -> int | None:
-        """The token that ends an answer which others follow."""
-        return self._end_after_probe([Message("assistant", PROBE), Message("user", ".")], first=True)
-
-    def _end_after_probe(self, messages: Sequence[Message], first: bool = False) -> int | None:
-        """The last special token that the template prints behind the probing text, or the first one."""
-        text = Rendering(self._format, [Message("user", "."), *messages], None, True).whole()
-        found = [one[0] for one in self._structure.finditer(text, text.find(PROBE) + len(PROBE))]
-        return self.tokenizer.special[found[0 if first else -1]] if found and PROBE in text else None
+        return tuple(dict.fromkeys((self._probe.answer_end, self._probe.call_end)))
 
     @cached_property
     def stop_tokens(self) -> tuple[int, ...]:
@@ -186,13 +162,20 @@ class ChatFormat:
         start, end = (tail.rfind(tag) for tag in self.syntax.think)
         return start > end
 
-    def parse(self, tokens: Sequence[int], in_thinking: bool = False, stops: Sequence[str] = ()) -> Message:
+    def parse(
+        self,
+        tokens: Sequence[int],
+        in_thinking: bool = False,
+        stops: Sequence[str] = (),
+        tools: Sequence[dict[str, Any]] | None = None,
+    ) -> Message:
         """The assistant turn that the sampled `tokens` spell; what is malformed is reported in `problems`.
 
         One of `stops` ends a turn as its token does: the answer is what stands before it.
 
         The tokens are those after the generation prompt, the end of the turn included. Marks that are special tokens are
-        read from their ids only, so that text that merely looks like a tag is content.
+        read from their ids only, so that text that merely looks like a tag is content. The schemas of `tools` say which arguments
+        are text, where the format writes them without quotes.
         """
         message, ends = Message("assistant"), self.turn_ends
         end = next((index for index, token in enumerate(tokens) if token in ends), None)
@@ -201,9 +184,9 @@ class ChatFormat:
             message.problems.append(f"no {self.tokenizer.piece(self.turn_end)}: the turn is cut off")
         elif end is not None and end + 1 < len(tokens):
             message.problems.append(f"{len(tokens) - end - 1} tokens after {self.tokenizer.piece(tokens[end])}")
-        reader = TurnReader(self.tokenizer, self.syntax, in_thinking=in_thinking)
+        reader = TurnReader(self.tokenizer, self.syntax, in_thinking=in_thinking, tools=tools)
         # In harmony the end of the turn also ends its last message, so the reader sees it.
-        written = tokens if end is None else tokens[: end + self.syntax.channels]
+        written = tokens if end is None else tokens[: end + (self.tokenizer.piece(tokens[end]) in self.syntax.ends)]
         parts = list(reader.read(written))
         message.problems += reader.problems
         message = put_together(parts, message, self.layout, self.syntax)
@@ -211,16 +194,10 @@ class ChatFormat:
             message.content = message.content[: min(_start(message.content, stop) for stop in stops)]
         return _without_tags(message) if self._answer_tags else message
 
-    @cached_property
+    @property
     def layout(self) -> Layout:
         """The blanks that the template prints around traces and calls."""
-        return find_layout(self.syntax, self._probed)
-
-    def _probed(self, message: Message) -> str:
-        try:
-            return Rendering(self._format, [Message("user", "."), message], None, True).whole()
-        except DataError:
-            return ""
+        return self._probe.layout
 
     def _turns(self, text: str, rendering: Rendering) -> dict[int, tuple[int, int]]:
         """Where the assistant turns that the rendered text shows as they were written begin and end in it."""
@@ -246,9 +223,9 @@ class ChatFormat:
         Harmony drops the traces of tool calls once an answer follows, so the prompt of the answer is not how the template shows
         what is before it. Then the turn, rendered after another question, is put behind its prompt.
         """
-        text = rendering.whole()
         if not rendering.assistant_turns:
-            return text
+            return rendering.whole()
+        text = self._closed(rendering.whole(), rendering, rendering.turns - 1)
         number = rendering.assistant_turns[-1]
         prompt = rendering.prompt(number)
         if text.startswith(prompt) or number + 1 < rendering.turns:
@@ -256,14 +233,19 @@ class ChatFormat:
         alone = rendering.after_a_question(number)
         if not alone.whole().startswith(alone.prompt(1)):
             return text
-        return prompt + alone.whole().removeprefix(alone.prompt(1))
+        return prompt + self._closed(alone.whole(), alone, 1).removeprefix(alone.prompt(1))
+
+    def _closed(self, text: str, rendering: Rendering, number: int) -> str:
+        """The rendered text with the end of its last turn, which some templates print only once others follow."""
+        closing = self._probe.closing(rendering.message(number))
+        return text if not closing or text.endswith(closing) else text + closing
 
     def _turn(self, text: str, rendering: Rendering, number: int) -> tuple[int, int] | None:
         """Where the assistant turn `number` begins and ends in the rendered `text`; None if it is shown otherwise there."""
         last = number == rendering.assistant_turns[-1]
         prompt = rendering.prompt(number)
         at_end = number + 1 == rendering.turns and text.startswith(prompt)
-        written = text if at_end else rendering.first(number + 1)
+        written = text if at_end else self._closed(rendering.first(number + 1), rendering, number)
         ends = [
             found.end()
             for found in self._structure.finditer(written, len(prompt))

@@ -20,13 +20,17 @@ class ToolCall:
 
 @dataclass
 class Message:
-    """One turn. `thinking` None: no trace at all; "": an empty one. `problems`: what `parse` found malformed."""
+    """One turn. `thinking` None: no trace at all; "": an empty one.
+
+    `problems`: what `parse` found malformed. `broken_calls`: calls that could not be read, as they were written.
+    """
 
     role: Role
     content: str = ""
     thinking: str | None = None
     tool_calls: list[ToolCall] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
+    broken_calls: list[str] = field(default_factory=list, compare=False)
 
     def to_dict(self) -> dict[str, Any]:
         """The message as the JSON-like mapping that chat templates read; empty parts are left out."""

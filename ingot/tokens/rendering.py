@@ -16,13 +16,25 @@ SHOWN = 40  # characters of what a template leaves out, in its error
 
 
 @dataclass(frozen=True)
+class CallForm:
+    """How a template takes calls: their arguments as JSON `text`, and none as the content of a turn that says nothing else."""
+
+    text: bool = False
+    no_content: bool = False
+
+
+@dataclass(frozen=True)
 class Format:
-    """A compiled template, how it writes turns, the special tokens' names, and those of the model's files (bos_token …)."""
+    """A compiled template, how it writes turns, the special tokens' names, and those of the model's files (bos_token …).
+
+    `calls` is how the template takes calls.
+    """
 
     template: ChatTemplate
     syntax: Syntax
     special: Sequence[str]
     names: Mapping[str, str]
+    calls: CallForm = CallForm()
 
 
 class UnprintedTraceError(DataError):
@@ -49,17 +61,26 @@ class Rendering:
         if tools and not format.syntax.calls:
             raise DataError(
                 "tools for a chat template that has no tool calls",
-                fix="leave the tools out, or give the model a template that has them: ingot model template MODEL FOLDER chatml",
+                fix="leave the tools out, or give the model a template that has them: ingot model template MODEL FOLDER chatml; "
+                "if it has some that were not found: ingot model template MODEL FOLDER --format FORMAT",
             )
         self._format, self._thinking, self._originals = format, thinking, messages
         self.turns = len(messages)
         self.assistant_turns = [number for number, message in enumerate(messages) if message.role == "assistant"]
         shown = [_for_template(message) for message in messages]
+        if format.syntax.ids is not None:
+            _number_calls(shown, format.syntax.ids)
+        _shape_calls(shown, format.calls)
         wrapped = [tool if "function" in tool else {"type": "function", "function": tool} for tool in tools or ()]
         self._disguise = disguise or Disguise(format.special, [shown, wrapped])
         # Hidden once, not in every rendering of a prefix: templates cannot change what they are given (an immutable sandbox).
         self._messages: list[dict[str, Any]] = self._disguise.hide(shown)
-        self._values = {"tools": self._disguise.hide(wrapped) or None, "enable_thinking": thinking}
+        # Most templates ask for `enable_thinking`, those of DeepSeek for `thinking`.
+        self._values = {
+            "tools": self._disguise.hide(wrapped) or None,
+            "enable_thinking": thinking,
+            "thinking": thinking,
+        }
         self._rendered: dict[tuple[int, bool], str] = {}
         if begun is not None and self._goes_on_from(begun):
             self._rendered |= begun._rendered
@@ -86,6 +107,10 @@ class Rendering:
         """The first `turns` messages and the generation prompt."""
         return self._render(turns, generation_prompt=True)
 
+    def message(self, turn: int) -> Message:
+        """A message as it was given."""
+        return self._originals[turn]
+
     def show(self, text: str) -> str:
         """A part of the rendered text as it is."""
         return str(self._disguise.show(text))
@@ -94,7 +119,11 @@ class Rendering:
         """Refuse a turn that is learnt as `text` without its trace, a call or its words; blanks may differ, names be JSON."""
         message = self._messages[turn]
         calls = [("the tool call", call["function"]["name"]) for call in message.get("tool_calls", ())]
-        for what, part in (("the trace", message.get("thinking") or ""), *calls, ("the text", message["content"])):
+        for what, part in (
+            ("the trace", message.get("thinking") or ""),
+            *calls,
+            ("the text", message["content"] or ""),
+        ):
             written = part.strip() in text or "".join(part.split()) in "".join(text.split())
             if not written and json.dumps(part, ensure_ascii=False) not in text:
                 error = UnprintedTraceError if what == "the trace" else DataError
@@ -116,6 +145,28 @@ def _for_template(message: Message) -> dict[str, Any]:
     """The message with its trace under both names that templates use."""
     value = message.to_dict()
     return value | ({"reasoning_content": message.thinking} if message.thinking is not None else {})
+
+
+def _number_calls(shown: Sequence[dict[str, Any]], ids: str) -> None:
+    """Give every call an id, and every result the id of its call: results answer calls in their order."""
+    number, open_ids = 0, list[str]()
+    for message in shown:
+        for call in message.get("tool_calls", ()):
+            call["id"] = ids.format(name=call["function"]["name"], number=number)
+            open_ids.append(call["id"])
+            number += 1
+        if message["role"] == "tool":
+            message["tool_call_id"] = open_ids.pop(0) if open_ids else ids.format(name="", number=number)
+
+
+def _shape_calls(shown: Sequence[dict[str, Any]], form: CallForm) -> None:
+    for message in shown:
+        for call in message.get("tool_calls", ()):
+            arguments = call["function"]["arguments"]
+            if form.text:
+                call["function"] = {**call["function"], "arguments": json.dumps(arguments, ensure_ascii=False)}
+        if form.no_content and message.get("tool_calls") and not message["content"]:
+            message["content"] = None
 
 
 def _check_message(message: Message, number: int, thinking: bool, syntax: Syntax) -> None:

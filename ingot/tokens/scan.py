@@ -1,7 +1,8 @@
 """Splits sampled tokens into text and marks, token by token.
 
 A special token is a mark by its id. A mark without a token of its own is looked for in the text, which is held back while it
-may be the beginning of one. Bytes are held back until their character is complete.
+may be the beginning of one; which marks count is up to the part of the turn that is being read. Bytes are held back until their
+character is complete.
 
 Invariant: however a text is cut into tokens, the events, neighbouring texts joined, are the same.
 """
@@ -43,26 +44,39 @@ class Broken:
 Event = Text | Mark | Broken
 
 
-@lru_cache(maxsize=64)
-def _pattern_of(spelt: tuple[str, ...]) -> re.Pattern[str]:
-    """Finds any of these marks; made once, because RL reads hundreds of turns a second."""
-    return re.compile("|".join(map(re.escape, spelt)) or "(?!)")
+@lru_cache(maxsize=256)
+def _pattern_of(spelt: tuple[str, ...], any_sign: bool) -> re.Pattern[str]:
+    """Finds any of these marks, the longest first; made once, because RL reads hundreds of turns a second."""
+    longest_first = map(re.escape, sorted(spelt, key=len, reverse=True))
+    return re.compile("|".join([*longest_first, *([r"\S"] if any_sign else [])]) or "(?!)")
 
 
 class Scanner:
-    """One turn. `marks` are looked for in the text if they are no special tokens."""
+    """One turn. Who reads the events says after each of them which marks are looked for in the text that follows (`look_for`).
 
-    def __init__(self, tokenizer: Tokenizer, marks: Sequence[str]) -> None:
+    `in_marks` are special tokens that count as text, because a longer mark has them inside.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, in_marks: frozenset[str] = frozenset()) -> None:
         self._tokenizer = tokenizer
-        self._names = tokenizer.name_of_special
-        self._spelt = tuple(mark for mark in marks if mark not in tokenizer.special)
-        self._pattern = _pattern_of(self._spelt)
-        self._longest = max(map(len, self._spelt), default=1)
+        names = tokenizer.name_of_special
+        self._names = {id: name for id, name in names.items() if name not in in_marks} if in_marks else names
+        self._spelt: tuple[str, ...] = ()
+        self._pattern = _pattern_of((), False)
+        self._longest = 1
+        self._any = False
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._run = bytearray()  # since the last special token
         self._held = ""
         self.decoded = 0  # characters of text, those that are held back included
         self.start = 0  # the character with which the token that came last begins, or of which it is a part
+
+    def look_for(self, marks: Sequence[str], any_sign: bool = False) -> None:
+        """Find these marks from here on, those that are no special tokens. `any_sign`: any character but a blank is one too."""
+        self._spelt = tuple(mark for mark in marks if mark not in self._tokenizer.special)
+        self._any = any_sign
+        self._pattern = _pattern_of(self._spelt, any_sign)
+        self._longest = max(map(len, self._spelt), default=1)
 
     def push(self, token: int) -> Iterator[Event]:
         """The events that `token` completes."""
@@ -105,20 +119,28 @@ class Scanner:
     def _take(self, text: str, final: bool) -> Iterator[Event]:
         self.decoded += len(text)
         text, position = self._held + text, 0
-        for found in self._pattern.finditer(text):
-            if found.start() > position:
-                yield Text(text[position : found.start()])
-            yield Mark(found[0], len(found[0]))
-            position = found.end()
+        while found := self._pattern.search(text, position):
+            if found.start() > position:  # what reads it may look for other marks then
+                start, position = position, found.start()
+                yield Text(text[start:position])
+            elif self._any and not final and self._is_beginning(text[position:]):
+                break
+            else:
+                position = found.end()
+                yield Mark(found[0], len(found[0]))
         rest = text[position:]
         kept = 0 if final else self._overlap(rest)
         self._held = rest[len(rest) - kept :]
         if len(rest) > kept:
             yield Text(rest[: len(rest) - kept])
 
+    def _is_beginning(self, text: str) -> bool:
+        """Whether a mark that is spelt in text may begin with all of this."""
+        return any(mark.startswith(text) and mark != text for mark in self._spelt)
+
     def _overlap(self, text: str) -> int:
         """How many of the last characters are the beginning of a mark that is spelt in text."""
         for size in range(min(self._longest - 1, len(text)), 0, -1):
-            if any(mark.startswith(text[-size:]) for mark in self._spelt):
+            if self._is_beginning(text[-size:]):
                 return size
         return 0

@@ -133,7 +133,7 @@ def _compiled(source: str) -> Template:
         extensions=[GenerationBlock, "jinja2.ext.loopcontrols"],
         finalize=_printed,
     )
-    environment.filters |= {"tojson": _to_json, "format": _format, "string": _printed}
+    environment.filters |= {"tojson": _to_json, "format": _format, "string": _string}
     environment.globals |= {"raise_exception": _raise_exception, "strftime_now": _strftime_now}
     return environment.from_string(source)
 
@@ -181,6 +181,13 @@ def _printed(context: Context, value: object) -> object:
         disguise: Disguise = context[DISGUISE]
         return disguise.hide(str(disguise.show(value)))
     return value
+
+
+@pass_context
+def _string(context: Context, value: object) -> str:
+    """Jinja's own filter: anything as text."""
+    printed = _printed(context, value)
+    return printed if isinstance(printed, str) else str(printed)
 
 
 @pass_context

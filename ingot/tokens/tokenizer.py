@@ -64,16 +64,18 @@ SPECIAL_TOKENS = NAMED_SPECIAL_TOKENS + tuple(
 which then need not resize the vocabulary."""
 
 TOKENIZER_FILE, TEMPLATE_FILE = "tokenizer.json", "chat_template.jinja"
+FORMAT_FILE = "chat_format.yaml"  # how the model writes its turns, where a user has named that (format_files.py)
 TOKENIZER_CONFIG, SPECIAL_MAP, GENERATION_CONFIG = (
     "tokenizer_config.json",
     "special_tokens_map.json",
     "generation_config.json",
 )
-FILES = (TOKENIZER_FILE, TEMPLATE_FILE, TOKENIZER_CONFIG, SPECIAL_MAP, GENERATION_CONFIG)
+FILES = (TOKENIZER_FILE, TEMPLATE_FILE, FORMAT_FILE, TOKENIZER_CONFIG, SPECIAL_MAP, GENERATION_CONFIG)
 CHECKSUMS_FILE = "checksums.json"  # of a folder that we wrote: one flipped bit gives other ids, and no error
 BULK_CHARACTERS = 200_000  # a batch from which on it pays to make the fast encoder ready
 LATIN_OF_CHARACTER = {ord(character): byte for character, byte in BYTE_OF_CHARACTER.items()}
 DAMAGED = f"make the tokenizer again; if you changed the file yourself, delete {CHECKSUMS_FILE} beside it"
+MARK = re.compile(r"[^\w\s].*\w.*[^\w\s]")
 FALLBACK_BYTE = re.compile(r"<0x([0-9A-F]{2})>")
 
 
@@ -84,7 +86,7 @@ class Tokenizer:
     """
 
     def __init__(self, backend: Backend, chat_template: str | None, files: Mapping[str, bytes] | None = None) -> None:
-        self.backend = _structure_is_special(backend)
+        self.backend = _structure_is_special(backend, chat_template or "")
         # With this flag the library reads a special token's name in a text as ordinary text. It is not part of
         # tokenizer.json, hence set here and nowhere else.
         self.backend.encode_special_tokens = True
@@ -294,14 +296,18 @@ class Tokenizer:
         return table | {id: token.content.encode("utf-8") for id, token in self._added.items()}
 
 
-def _structure_is_special(backend: Backend) -> Backend:
-    """The backend with Ingot's names for structure special: some models add <think> as a token that text may spell."""
-    added = backend.get_added_tokens_decoder().values()
-    if all(token.special for token in added if token.content in NAMED_SPECIAL_TOKENS):
+def _structure_is_special(backend: Backend, template: str) -> Backend:
+    """The backend with structure special: some models add <think> or <｜User｜> as tokens that any text may spell.
+
+    Structure is what Ingot has a name for, and what the chat template prints between signs; a word such as /nothink is none.
+    """
+    added = [token.content for token in backend.get_added_tokens_decoder().values() if not token.special]
+    structure = {name for name in added if name in NAMED_SPECIAL_TOKENS or (MARK.fullmatch(name) and name in template)}
+    if not structure:
         return backend
     state = json.loads(backend.to_str())
     for token in state["added_tokens"]:
-        token["special"] = token["special"] or token["content"] in NAMED_SPECIAL_TOKENS
+        token["special"] = token["special"] or token["content"] in structure
     return type(backend).from_str(json.dumps(state))
 
 

@@ -1,54 +1,75 @@
 """Reads an assistant turn while it is written: which text is trace, which is answer, which is a tool call.
 
 `parse` (ingot/tokens/chat.py), the terminal chat and the server read turns with it, so a streamed turn and a whole one mean the
-same. A call comes as the text `{"name": …, "arguments": …}` in every syntax; in harmony its head is put together from the
-recipient. Whatever a model writes is read: what is out of order is named in `problems`.
+same. It walks the table of states and marks that the format declares (`formats.yaml`); the inside of calls is read by
+`call_reader.py`. Whatever a model writes is read and kept: what is out of order is named in `problems`.
+
+Invariant: however a turn is cut into tokens or pieces, the parts, neighbouring texts joined, are the same.
 """
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
+from ingot.tokens.call_reader import CallReader, Part, Section
 from ingot.tokens.scan import Broken, Mark, Scanner, Text
-from ingot.tokens.syntax import CHANNEL, CHANNEL_ENDS, MESSAGE, PYTHON_TAG, START, Syntax
+from ingot.tokens.syntax import TEXTS, Next, State, Syntax
 from ingot.tokens.tokenizer import Tokenizer
 
-Section = Literal["content", "thinking", "call"]
-PART_NAMES: dict[Section, str] = {"content": "content", "thinking": "thinking", "call": "tool call"}
-RECIPIENT = re.compile(r"\bto=(?:functions\.)?(\S+)")
-BARE_CALL = re.compile(r'\s*\{\s*"name"\s*:')
-BARE_BEGINNING = re.compile(r'\s*(\{\s*("n?a?m?e?"?\s*)?)?')
-
-
-@dataclass(frozen=True)
-class Part:
-    """Some text of a section; `ends`: the section is over."""
-
-    section: Section
-    text: str
-    ends: bool = False
+PART_NAMES: dict[Section, str] = {
+    "content": "content",
+    "thinking": "thinking",
+    "call": "tool call",
+    "arguments": "tool call",
+}
+BARE: dict[
+    str, tuple[re.Pattern[str], re.Pattern[str], State]
+] = {  # what a call that is the whole turn begins with, what may yet become one, and how it is read
+    "json": (re.compile(r'\s*\{\s*"name"\s*:'), re.compile(r'\s*(\{\s*("n?a?m?e?"?\s*)?)?'), "call"),
+    "python": (re.compile(r"\s*\[\s*[A-Za-z_]\w*\("), re.compile(r"\s*(\[\s*([A-Za-z_]\w*)?)?"), "list"),
+}
 
 
 class TurnReader:
-    """One turn. `in_thinking`: the prompt opened its trace; `calls`: whether calls that are spelt as plain text count."""
+    """One turn. `in_thinking`: the prompt opened its trace; `calls`: whether calls that are spelt as plain text count.
 
-    def __init__(self, tokenizer: Tokenizer, syntax: Syntax, *, in_thinking: bool = False, calls: bool = True) -> None:
+    `tools` are those that were offered: their schemas say which arguments are text, where the format does not.
+    """
+
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        syntax: Syntax,
+        *,
+        in_thinking: bool = False,
+        calls: bool = True,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+    ) -> None:
         self.problems: list[str] = []
-        self.section: Section = "thinking" if in_thinking else "content"
         self.foreign = 0  # characters that were no content
-        self._syntax = syntax
-        spelt = calls or not syntax.call
-        self._scanner = Scanner(tokenizer, [mark for mark in syntax.marks if spelt or mark not in (syntax.call or ())])
+        self._syntax, self._tools = syntax, tools
+        self._state: State = "thinking" if in_thinking else syntax.begins
+        self._scanner = Scanner(tokenizer, syntax.inside_marks(tokenizer.special))
+        self._ignored = frozenset() if calls else frozenset(syntax.openers) - frozenset(tokenizer.special)
         self._strays: dict[Section, list[str]] = {}
         self._traces = int(in_thinking)
         self._answered = False
         self._calls = 0
-        self._header: str | None = "" if syntax.channels and not in_thinking else None
-        self._undecided: str | None = "" if syntax.bare and calls else None  # may be a bare call
+        self._reader: CallReader | None = None
+        self._header = ""
+        self._bare = BARE[syntax.bare] if syntax.bare and calls else None
+        self._undecided: str | None = "" if self._bare and not in_thinking else None  # may be a bare call
+        self._is_bare = False
+        self._look()
+
+    @property
+    def section(self) -> Section:
+        """What the next token is part of."""
+        if self._state == "thinking":
+            return "thinking"
+        return "content" if self._state in TEXTS else "call"
 
     @property
     def start(self) -> int:
@@ -72,17 +93,37 @@ class TurnReader:
             yield from self._event(event)
         if self._undecided:
             yield from self._decided("content")
-        if self.section == "call" and self._syntax.bare:
-            yield Part("call", "", ends=True)
-            self.section = "content"
-        elif self.section != "content":
-            yield from self._end()
-            tags = self._syntax.call if self.section == "call" else self._syntax.think
-            self.problems.append(f"{tags[1] if tags else 'the end of the message'} is missing")
-        elif self._header:
-            self.problems.append(f"no {MESSAGE} after {self._header.strip()!r}")
+        if self._reader is not None:
+            yield from self._end_call(self._missing())
+        elif self._state == "thinking":
+            yield Part("thinking", "", ends=True)
+            self.problems.append(f"{self._missing() or 'the end of the trace'} is missing")
+        elif self._header.strip():
+            yield from self._end_header()
         for section, names in self._strays.items():
             self.problems.append(f"stray {', '.join(names)} in the {PART_NAMES[section]}")
+        self._strays = {}
+
+    def _end_header(self) -> Iterator[Part]:
+        """What no mark made a message of: an answer, if it is text alone."""
+        marks = self._syntax.marks("header")
+        mark = next(mark for mark, to in marks.items() if to != "header")
+        self.problems.append(f"no {mark.strip() or 'line break'} after {self._header.strip()!r}")
+        if self._syntax.channels and not any(mark in self._header for mark in marks):
+            self.foreign -= len(self._header)
+            yield Part("content", self._header)
+
+    def _look(self) -> None:
+        """Look for the marks of the state, and beside the call for those that would be stray."""
+        state = self._state if self._reader is None else self._reader.state
+        self._state = state
+        if self._syntax.bare or state in ("content", "thinking"):
+            marks = self._syntax.outer_marks - self._ignored
+            self._scanner.look_for(sorted(marks))
+        else:
+            unsure = None if self._reader is None else self._reader.unsure
+            listed = [*self._syntax.marks(state), *(self._syntax.marks(unsure) if unsure else ())]
+            self._scanner.look_for(listed, any_sign=unsure is not None)
 
     def _event(self, event: Text | Mark | Broken) -> Iterator[Part]:
         if isinstance(event, Broken):
@@ -90,80 +131,145 @@ class TurnReader:
         elif isinstance(event, Text):
             yield from self._text(event.text)
         else:
-            self.foreign += event.length
-            yield from self._channel_mark(event.name) if self._syntax.channels else self._tag(event.name)
+            yield from self._mark(event.name, event.length)
+        self._look()
 
     def _text(self, text: str) -> Iterator[Part]:
-        if self._header is not None:
-            self._header += text
-            self.foreign += len(text)
-            return
-        if self._undecided is not None:
+        if self._undecided is not None and self._bare is not None:
             self._undecided += text
-            if BARE_CALL.match(self._undecided):
-                yield from self._decided("call")
-            elif not BARE_BEGINNING.fullmatch(self._undecided):
+            begins, may_begin, state = self._bare
+            if begins.match(self._undecided):
+                yield from self._decided(state)
+            elif not may_begin.fullmatch(self._undecided):
                 yield from self._decided("content")
             return
-        if self.section != "content":
+        if self._state != "content":
             self.foreign += len(text)
+        if self._reader is not None:
+            yield from self._reader.text(text)
+        elif self._state == "header":
+            self._header += text
         else:
-            if self._calls and text.strip():
-                self._after_call()
-            self._answered = self._answered or bool(text.strip())
-        yield Part(self.section, text)
+            if self._state == "content" and text.strip():
+                if self._calls:
+                    self._say_once("text after a tool call")
+                self._answered = True
+            yield Part("thinking" if self._state == "thinking" else "content", text)
 
-    def _decided(self, section: Section) -> Iterator[Part]:
+    def _decided(self, state: State) -> Iterator[Part]:
+        """What may have been a bare call is one, or is not."""
         text, self._undecided = self._undecided or "", None
-        self.section = section
+        if state != "content":
+            self._is_bare = True
+            self._begin_call(state, "")
         yield from self._text(text)
 
-    def _after_call(self) -> None:
-        if "text after a tool call" not in self.problems:
-            self.problems.append("text after a tool call")
+    def _mark(self, name: str, length: int) -> Iterator[Part]:
+        reader = self._reader
+        if length and reader is not None and (reader.in_string or name not in self._syntax.marks(reader.state)):
+            yield from self._text(name)
+            return
+        to = self._syntax.marks(self._state).get(name)
+        if to is None and not length:
+            self.foreign += length
+            yield from self._unlisted(name)
+            return
+        if to is None or (self._state == "thinking" and length and name in self._syntax.openers):
+            self._stray(name)
+            yield from self._text(name)
+            return
+        if self._undecided:
+            yield from self._decided("content")
+        self.foreign += length
+        yield from self._go(name, to)
 
-    def _tag(self, name: str) -> Iterator[Part]:
-        think, call = self._syntax.think or ("", ""), self._syntax.call or ("", "")
-        if self.section == "content" and name == think[0]:
-            if self._traces or self._answered or self._calls:
-                self.problems.append("a trace after the answer began" if self._answered else "a second trace")
-            self._traces += 1
-            self.section = "thinking"
-            yield Part("thinking", "")
-        elif self.section == "content" and name == call[0]:
-            self.section = "call"
-            self._calls += 1
-        elif (self.section, name) in (("thinking", think[1]), ("call", call[1])):
-            yield from self._end()
-            self.section = "content"
-        elif name == PYTHON_TAG and self._undecided == "":
-            yield from self._decided("call")
+    def _unlisted(self, name: str) -> Iterator[Part]:
+        """A special token that the state does not list: it ends what was not ended, or is stray."""
+        outside = self._syntax.marks("content")
+        if self._state == "thinking" and name in self._syntax.openers:
+            yield Part("thinking", "", ends=True)
+            self.problems.append(f"{self._missing() or 'the end of the trace'} is missing")
+            self._state = "content"
+            yield from self._go(name, outside[name])
+        elif self._reader is not None and name in self._syntax.call_marks and name not in self._syntax.inner_marks:
+            begins = name in outside or self._syntax.marks("calls").get(name, "content") != "content"
+            yield from self._end_call(self._missing(), "" if begins else name)
+            if name in outside:
+                yield from self._go(name, outside[name])
+            elif begins:
+                self._begin_call("calls", "")
+                yield from self._go(name, self._syntax.marks("calls")[name])
         else:
             self._stray(name)
 
-    def _channel_mark(self, name: str) -> Iterator[Part]:
-        """Harmony: a message is a header, `<|message|>`, its text and its end."""
-        if name == MESSAGE and self._header is not None:
-            head, self._header = self._header, None
-            recipient = RECIPIENT.search(head.replace(CHANNEL, " "))
-            if recipient:
-                self.section = "call"
-                self._calls += 1
-                yield Part("call", f'{{"name": {json.dumps(recipient[1], ensure_ascii=False)}, "arguments": ')
-            elif f"{CHANNEL}analysis" in head:
-                self.section = "thinking"
-                yield Part("thinking", "")
-        elif name in CHANNEL_ENDS and self._header is None:
-            if self.section != "content":
-                yield from self._end()
-            self.section, self._header = "content", ""
-        elif self._header is not None and name in (CHANNEL, START, "<|constrain|>"):
-            self._header += name if name == CHANNEL else ""
-        else:
-            self._stray(name)
+    def _target(self, next: Next) -> tuple[State, str | None]:
+        """The state that a mark leads to; where the header decides, also the name of the tool that it calls."""
+        if isinstance(next, str):
+            return next, None
+        for pattern, state in next:
+            match = re.search(pattern, self._header)
+            if match:
+                return state, match[1] if match.re.groups else None
+        return "content", None
 
-    def _end(self) -> Iterator[Part]:
-        yield Part(self.section, "}" if self._syntax.channels and self.section == "call" else "", ends=True)
+    def _go(self, name: str, next: Next) -> Iterator[Part]:
+        """Follow a mark to the state that it leads to."""
+        to, called = self._target(next)
+        if self._reader is not None and to not in TEXTS:
+            yield from self._reader.mark(name, to)
+            return
+        if self._reader is not None:
+            yield from self._end_call(None, name)
+        elif self._state == "thinking" and to != "thinking":
+            yield Part("thinking", "", ends=True)
+        self._header = (self._header + name if self._state == "header" else "") if to == "header" else ""
+        if to not in TEXTS:
+            self._begin_call(to, name)
+            assert self._reader is not None
+            if called is not None:
+                yield from self._reader.named(called)
+            return
+        if to == "thinking":
+            yield from self._begin_trace()
+        elif to == "content" and self._bare is not None and not self._answered:
+            self._undecided = ""
+        self._state = to
+
+    def _begin_trace(self) -> Iterator[Part]:
+        if not self._syntax.channels and (self._traces or self._answered or self._calls):
+            self.problems.append("a trace after the answer began" if self._answered else "a second trace")
+        self._traces += 1
+        yield Part("thinking", "")
+
+    def _begin_call(self, state: State, mark: str) -> None:
+        self._calls += 1
+        self._undecided = None
+        self._reader = CallReader(self._syntax, state, self._tools, mark)
+        self._state = state
+
+    def _end_call(self, missing: str | None, mark: str = "") -> Iterator[Part]:
+        reader, self._reader = self._reader, None
+        assert reader is not None
+        self._state = "content"
+        yield from reader.finish(missing, mark)
+        self.problems += reader.problems
+        if missing is not None:
+            self.problems.append(f"{missing} is missing")
+
+    def _missing(self) -> str | None:
+        """The mark that should end what is being read; None: nothing need end it."""
+        state = self._state if self._reader is None else self._reader.state
+        if self._is_bare:
+            return None
+        if state in ("arguments", "name", "skip", "list") and not self._syntax.closes(state):
+            return None if state in ("arguments", "list") else "the rest of a tool call"
+        if self._syntax.channels:
+            return "the end of the message"
+        return self._syntax.closes(state) or "the rest of a tool call"
+
+    def _say_once(self, problem: str) -> None:
+        if problem not in self.problems:
+            self.problems.append(problem)
 
     def _stray(self, name: str) -> None:
         names = self._strays.setdefault(self.section, [])

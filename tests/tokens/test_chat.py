@@ -257,8 +257,10 @@ def test_templates_that_break_an_invariant_are_refused(tokenizer: Tokenizer) -> 
     source = "{% for m in messages %}{{ m.content }}" + unless_last + "{% endfor %}"
     between = ChatFormat(Tokenizer(tokenizer.backend, source))
     assert between.turn_end == tokenizer.special["<|im_end|>"]
-    with pytest.raises(DataError, match=r"prints no <\|im_end\|> after this turn"):
-        between.conversation([Message("user", ""), Message("assistant", "Hi")])
+    tokens, mask = between.conversation(
+        [Message("user", ""), Message("assistant", "Hi")]
+    )  # it ends as if others followed
+    assert marked(between, tokens, mask) == "<|im_end|>⟦Hi<|im_end|>⟧"
     with pytest.raises(ArtifactError, match="no chat template"):
         ChatFormat(Tokenizer(tokenizer.backend, None))
 

@@ -13,11 +13,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import PreTrainedTokenizerFast
 
+from ingot.tokens.call_reader import Part
 from ingot.tokens.chat import ChatFormat
 from ingot.tokens.message import Message, ToolCall
 from ingot.tokens.template_files import template_names, template_options, template_text
 from ingot.tokens.tokenizer import Tokenizer
-from ingot.tokens.turn import Part, TurnReader
+from ingot.tokens.turn import TurnReader
 from ingot.workspace.errors import RecipeError
 from tests.tokens.conversations import TOOLS, Talk, talks
 from tests.tokens.test_foreign import train

@@ -165,7 +165,8 @@ class EpisodeRun:
         segment, tokens = self.episode.segments[-1], list(written.tokens)
         opened = self.chat.opens_trace(segment.nodes[-1].tokens)
         logprobs, versions = list(written.logprobs), list(written.versions)
-        message = self.chat.parse(tokens, in_thinking=opened, stops=self.limits.stops)
+        offered = self.offered or None
+        message = self.chat.parse(tokens, in_thinking=opened, stops=self.limits.stops, tools=offered)
         ended = written.finish or ""
         segment.nodes.append(Node("assistant", tokens, True, logprobs, versions, ended, messages=(message,)))
         self.episode.messages.append(message)

@@ -198,7 +198,9 @@ class LocalAnswerer(Answerer):
             ended = tokens and tokens[-1] in work.sampling.stop_tokens
             text = self.tokenizer.decode(tokens[:-1] if ended else tokens)
             return Written(cut_at(text, stops), None, finish, len(tokens))
-        message = self._chat().parse(tokens)
+        chat, conversation = self._chat(), as_conversation(work.asked.request.prompt)
+        tools = [dict(tool) for tool in conversation.tools] or None
+        message = chat.parse(tokens, in_thinking=chat.opens_trace(work.prompt), tools=tools)
         return Written(cut_at(message.content, stops), message.thinking, finish, len(tokens), message)
 
     def _chat(self) -> ChatFormat:

@@ -14,7 +14,7 @@ from ingot.post.rl.sampling_config import OF_SAMPLES, SamplingConfig
 from ingot.workspace.errors import RecipeError
 from ingot.workspace.files import fingerprint
 
-TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja")
+TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja", "chat_format.yaml")
 
 
 class TeacherEndpointConfig(EndpointConfig):

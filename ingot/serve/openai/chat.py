@@ -8,17 +8,15 @@ from typing import Any, ClassVar
 
 from ingot.inference.runner import Chunk
 from ingot.serve.openai.answer import ApiEndpoint, SamplingPlan
-from ingot.serve.openai.calls import Delta
 from ingot.serve.openai.errors import ApiError
 from ingot.serve.openai.logprobs import Pending, chat_entry
 from ingot.serve.openai.options import make_samplings
-from ingot.serve.openai.parser import TurnParser
+from ingot.serve.openai.parser import Delta, TurnParser
 from ingot.serve.openai.prompts import make_prompt, served_syntax, wants_thinking
 from ingot.serve.openai.replies import Heading
 from ingot.serve.openai.requests import ChatRequest
 from ingot.serve.openai.service import Service
 from ingot.serve.openai.structures import offered_tools, turn_structure
-from ingot.tokens.tokenizer import TOOL_CALL_START
 
 
 class ChatEndpoint(ApiEndpoint):
@@ -42,8 +40,8 @@ class ChatEndpoint(ApiEndpoint):
         self.tools = offered_tools(body)
         self.prompt = make_prompt(service.chat, body.messages, self.tools, wants_thinking(body))
         service.check_length(len(self.prompt.tokens), "messages")
-        mark = next(iter(service.chat.syntax.call or ()), None)
-        forbids = body.tool_choice == "none" and mark in service.tokenizer.special
+        openers = [mark for mark in service.chat.syntax.openers if mark in service.tokenizer.special]
+        forbidden = openers if body.tool_choice == "none" else []
         wanted = body.max_completion_tokens if body.max_completion_tokens is not None else body.max_tokens
         samplings = make_samplings(
             service,
@@ -52,7 +50,7 @@ class ChatEndpoint(ApiEndpoint):
             wanted=wanted,
             ends=service.chat.stop_tokens,
             top_logprobs=(body.top_logprobs or 0) if body.logprobs else 0,
-            banned=(service.tokenizer.special[TOOL_CALL_START],) if forbids else (),
+            banned=tuple(service.tokenizer.special[mark] for mark in forbidden),
         )
         self.syntax = served_syntax(service.chat)
         structure = turn_structure(service.tokenizer, self.syntax, body, self.tools, self.prompt)
@@ -73,6 +71,7 @@ class ChatChoiceStream:
             stop_strings=self.body.stops,
             in_thinking=endpoint.prompt.in_thinking,
             calls=bool(endpoint.tools),
+            tools=[tool.function.model_dump() for tool in endpoint.tools] or None,
         )
         self._ends = plan.samplings[index].stop_tokens
         self.tokens = 0

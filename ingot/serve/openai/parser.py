@@ -10,18 +10,31 @@ are the same. Blank lines around a trace, and blanks before a call, are layout a
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Literal
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
 
 from ingot.inference.text import StopStrings
-from ingot.serve.openai.calls import CallStream, Delta
+from ingot.tokens.call_reader import Part, Section
 from ingot.tokens.syntax import Syntax
 from ingot.tokens.tokenizer import Tokenizer
-from ingot.tokens.turn import Part, Section, TurnReader
+from ingot.tokens.turn import TurnReader
+
+
+@dataclass(frozen=True)
+class Delta:
+    """A piece of an answer. A `call` carries its name; `arguments` belong to the call announced last."""
+
+    kind: Literal["content", "reasoning", "call", "arguments"]
+    text: str
 
 
 class TurnParser:
-    """One assistant turn. `calls`: tools were offered; `in_thinking`: the prompt opened a trace."""
+    """One assistant turn. `calls`: these tools were offered; `in_thinking`: the prompt opened a trace.
+
+    A call is announced by its name as soon as that is known; its arguments follow as the model writes them. What cannot be read
+    as a call at all is given back as text.
+    """
 
     def __init__(
         self,
@@ -31,18 +44,18 @@ class TurnParser:
         stop_strings: Sequence[str] = (),
         in_thinking: bool = False,
         calls: bool = False,
+        tools: Sequence[Mapping[str, Any]] | None = None,
     ) -> None:
         self.reasoning_tokens = 0
         self.released = 0  # characters of content that need not be held back, layout included
         self.calls = 0
-        self._reader = TurnReader(tokenizer, syntax, in_thinking=in_thinking, calls=calls)
+        self._reader = TurnReader(tokenizer, syntax, in_thinking=in_thinking, calls=calls, tools=tools)
         self._holds_blanks = calls  # a call may follow, and the blanks before it are layout
         self._stop_strings = tuple(stop_strings)
         self._content = StopStrings(self._stop_strings)
-        self._call = CallStream()
         self._blanks = ""
         self._last: Section = self._reader.section
-        self._at_start = in_thinking  # of a section whose leading blank lines are layout
+        self._at_start = syntax.thinks  # of a section whose leading blank lines are layout
 
     @property
     def section(self) -> Section:
@@ -75,16 +88,17 @@ class TurnParser:
 
     def _deltas(self, parts: Iterable[Part]) -> Iterator[Delta]:
         for part in parts:
-            yield from self._enter(part.section)
+            yield from self._enter("call" if part.section == "arguments" else part.section)
             if part.section == "content":
                 yield from self._content_text(self._content.push(part.text))
             elif part.section == "thinking":
                 yield from self._trimmed("reasoning", part.text, hold=True)
+            elif part.outcome is not None:
+                if part.section == "call":  # it was never announced
+                    yield Delta("content", part.outcome.written)
             else:
-                yield from self._count(self._call.push(part.text))
-                if part.ends:
-                    yield from self._count(self._call.finish())
-                    self._call = CallStream()
+                self.calls += part.section == "call"
+                yield Delta("call" if part.section == "call" else "arguments", part.text)
 
     def _enter(self, section: Section) -> Iterator[Delta]:
         """The content that was held back when something else begins; stop strings do not reach across it."""
@@ -121,8 +135,3 @@ class TurnParser:
             text = shown
         if text:
             yield Delta(kind, text)
-
-    def _count(self, deltas: Iterator[Delta]) -> Iterator[Delta]:
-        for delta in deltas:
-            self.calls += delta.kind == "call"
-            yield delta

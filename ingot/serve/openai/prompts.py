@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from ingot.serve.openai.errors import ApiError, refused
 from ingot.serve.openai.requests import AssistantMessage, ChatMessage, ChatRequest, Content, Tool, ToolMessage
 from ingot.tokens.chat import ChatFormat, Message, ToolCall
-from ingot.tokens.syntax import CALL, Syntax
+from ingot.tokens.syntax import Syntax, formats
 from ingot.tokens.tokenizer import TOOL_CALL_END, TOOL_CALL_START, TOOL_RESPONSE_END, TOOL_RESPONSE_START
 from ingot.workspace.errors import IngotError
 
@@ -46,7 +46,7 @@ class Prompt:
 
 def served_syntax(chat: ChatFormat) -> Syntax:
     """How the model writes its turns. Where the template has no calls, tools are told in words, and calls come as tags."""
-    return chat.syntax if chat.syntax.calls else replace(chat.syntax, call=CALL)
+    return chat.syntax if chat.syntax.calls else formats()["tags"]
 
 
 def wants_thinking(body: ChatRequest) -> bool:

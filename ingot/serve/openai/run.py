@@ -114,7 +114,11 @@ def serve(
         hosts = Hosts(host, allowed_hosts)
         service = Service(runner, tokenizer, called, key=key, hosts=hosts, deadline=deadline, log=say)
         server = Server(service, drain=drain)
-        say(f"{called}: {parameters / 1e6:.1f}M parameters, {service.length:,} tokens, {slots} requests at once")
+        syntax = None if service.chat is None else service.chat.syntax
+        turns = "no chat template" if syntax is None else f"chat format {syntax.label} ({syntax.origin})"
+        say(
+            f"{called}: {parameters / 1e6:.1f}M parameters, {service.length:,} tokens, {slots} requests at once, {turns}"
+        )
         say(f"serving at {address(socket)}/v1 (Ctrl-C ends it)")
         server.run(sockets=[socket])
         return server.ended_by

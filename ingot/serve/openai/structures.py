@@ -97,14 +97,22 @@ def turn_structure(
     """The form of the whole turn; None: any.
 
     Calls must follow the tools' schemas where a call is required, and where the model decides but a tool is `strict`. Where it
-    decides and only one call is wanted, that call is free.
+    decides and only one call is wanted, that call is free. A format whose arguments are not JSON cannot be held to any of this.
     """
     turn = answer_structure(body.response_format, body.structured_outputs)
     must_call = body.tool_choice == "required" or isinstance(body.tool_choice, NamedTool)
     special = tokenizer.special
-    marked = bool(tools) and TOOL_CALL_START in special and TOOL_CALL_END in special
     if syntax.channels and (must_call or turn is not None):
         raise ApiError(400, "a model with the harmony template cannot be held to a form", param="response_format")
+    strict = any(tool.function.strict for tool in tools)
+    one = body.parallel_tool_calls is False and not syntax.channels  # a turn of harmony makes one call
+    if tools and not _writes_json(syntax) and (must_call or strict or one):
+        asked = "tool_choice" if must_call else "tools" if strict else "parallel_tool_calls"
+        problem = (
+            f"calls in the format {syntax.label} cannot be held to a form; leave it to the model when and how it calls"
+        )
+        raise ApiError(400, problem, param=asked)
+    marked = bool(tools) and not syntax.bare and bool(syntax.openers) and set(syntax.openers) <= set(special)
     calls = "call" if body.parallel_tool_calls is False else "call+"
     if must_call:
         turn = _with_calls(Structure("call" if syntax.bare else calls), tokenizer, syntax, tools)
@@ -114,41 +122,68 @@ def turn_structure(
             if marked
             else turn
         )
-    elif marked and any(tool.function.strict for tool in tools):
+    elif marked and strict:
         turn = _with_calls(Structure(f"TEXT ({calls})?"), tokenizer, syntax, tools)
     elif marked and body.parallel_tool_calls is False:
-        turn = Structure("TEXT (call)?", {"call": " ".join(_around(tokenizer, syntax, "TEXT"))})
+        turn = Structure("TEXT (call)?", {"call": " ".join(_around(tokenizer, syntax, "TEXT", "TEXT"))})
     else:
         return None
     turn.rules["TEXT"] = TEXT
-    if THINK_START in special and THINK_END in special:
-        rest = f"TEXT {token_rule(special[THINK_END])}"
+    opening, closing = syntax.think or (THINK_START, THINK_END)
+    if opening in special and closing in special:
+        rest = f"TEXT {token_rule(special[closing])}"
         if prompt.in_thinking:
             turn.start = f"{rest} ({turn.start})"
         elif prompt.may_think:
-            turn.start = f"({token_rule(special[THINK_START])} {rest})? ({turn.start})"
+            turn.start = f"({token_rule(special[opening])} {rest})? ({turn.start})"
     return turn
+
+
+def _writes_json(syntax: Syntax) -> bool:
+    """Whether a call is JSON between marks, which a schema can hold."""
+    return syntax.bare == "json" or syntax.call is not None or syntax.json_path is not None
 
 
 def _with_calls(turn: Structure, tokenizer: Tokenizer, syntax: Syntax, tools: Sequence[Tool]) -> Structure:
     """The turn with the rule of a call of one of the tools."""
+    functions = [tool.function for tool in tools]
     try:
-        arguments = schema_rule(call_schema([tool.function for tool in tools]))
+        if syntax.json_path is None:
+            schemas = {"arguments": schema_rule(call_schema(functions))}
+            turn.rules |= {"call": " ".join(_around(tokenizer, syntax, "", "arguments")), **schemas}
+        else:
+            named = [(f"arguments_{number}", function) for number, function in enumerate(functions)]
+            schemas = {rule: schema_rule({"type": "object"} | (each.parameters or {})) for rule, each in named}
+            choices = [" ".join(_around(tokenizer, syntax, _name(syntax, each), rule)) for rule, each in named]
+            turn.rules |= {"call": " | ".join(choices), **schemas}
     except (IngotError, RecursionError) as error:
         problem = error if isinstance(error, IngotError) else IngotError("a tool's schema is nested too deeply")
         raise refused(problem, param="tools", code="invalid_schema") from error
-    turn.rules |= {"call": " ".join(_around(tokenizer, syntax, "arguments")), "arguments": arguments}
-    turn.params["arguments"] = "tools"
+    turn.params |= dict.fromkeys(schemas, "tools")
     return turn
 
 
-def _around(tokenizer: Tokenizer, syntax: Syntax, inside: str) -> list[str]:
+def _name(syntax: Syntax, function: Function) -> str:
+    """The rule of a tool's name; some formats write it as a part of the call's id."""
+    is_id = syntax.ids is not None and "{name}" in syntax.ids
+    return choice_rule([syntax.ids.format(name=function.name, number=0) if is_id and syntax.ids else function.name])
+
+
+def _around(tokenizer: Tokenizer, syntax: Syntax, name: str, inside: str) -> list[str]:
     """The rules of a call: its marks (special tokens, tags that are spelt in text, or none) around its content."""
+
+    def mark(text: str) -> str:
+        return token_rule(tokenizer.special[text]) if text in tokenizer.special else choice_rule([text])
+
     if syntax.bare:
         return [inside]
-    if TOOL_CALL_START in tokenizer.special and TOOL_CALL_END in tokenizer.special:
-        return [token_rule(tokenizer.special[TOOL_CALL_START]), inside, token_rule(tokenizer.special[TOOL_CALL_END])]
-    return [choice_rule([f"{TOOL_CALL_START}\n"]), inside, choice_rule([TOOL_CALL_END])]
+    if syntax.json_path is not None:
+        before, between, behind = syntax.json_path
+        return [*map(mark, before), name, *map(mark, between), inside, *map(mark, behind)]
+    opening, closing = syntax.call or (TOOL_CALL_START, TOOL_CALL_END)
+    if opening in tokenizer.special and closing in tokenizer.special:
+        return [mark(opening), inside, mark(closing)]
+    return [choice_rule([f"{opening}\n"]), inside, choice_rule([closing])]
 
 
 def call_schema(functions: Sequence[Function]) -> dict[str, Any]:

@@ -6,6 +6,7 @@ conversation goes on from there, only what came after is encoded and appended. O
 
 from __future__ import annotations
 
+import json
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing
 from dataclasses import replace
@@ -16,8 +17,9 @@ from ingot.inference.engine import Engine
 from ingot.inference.load import load_to_sample
 from ingot.inference.sampling import Sampling
 from ingot.serve.terminal.conversation import Piece
+from ingot.tokens.call_reader import Part
 from ingot.tokens.chat import ChatFormat, Message
-from ingot.tokens.turn import Part, TurnReader
+from ingot.tokens.turn import TurnReader
 from ingot.workspace.errors import ArtifactError, IngotError
 
 LONGEST = 16_384  # tokens of a conversation: a cache for the whole of a long context would take gigabytes at once
@@ -38,7 +40,8 @@ class LocalModel:
     def __init__(self, engine: Engine, chat: ChatFormat) -> None:
         self.engine, self.chat = engine, chat
         self.calls_tools = chat.syntax.calls
-        self.about = f"{sum(parameter.numel() for parameter in engine.model.parameters()) / 1e6:.1f}M parameters"
+        parameters = sum(parameter.numel() for parameter in engine.model.parameters()) / 1e6
+        self.about = f"{parameters:.1f}M parameters, chat format {chat.syntax.label}"
         self._forget()
 
     def _forget(self) -> None:
@@ -73,7 +76,7 @@ class LocalModel:
             )
         sampled: list[int] = []
         opened = self.chat.opens_trace(prompt)
-        reader = PieceReader(self.chat, opened)
+        reader = PieceReader(self.chat, opened, tools)
         stops = self.chat.stop_tokens
         try:
             with closing(self.engine.stream(prompt, replace(sampling, stop_tokens=stops))) as stream:
@@ -84,7 +87,7 @@ class LocalModel:
             yield from reader.finish()
         finally:
             if sampled:
-                self._said = self.chat.parse(sampled, in_thinking=opened)
+                self._said = self.chat.parse(sampled, in_thinking=opened, tools=tools)
                 if sampled[-1] not in self.chat.turn_ends:
                     sampled.append(self.chat.turn_end)
                 self._tokens = prompt + sampled
@@ -108,10 +111,15 @@ class LocalModel:
 
 
 class PieceReader:
-    """Sampled tokens to pieces: text comes when its characters are complete; the end of a call is an empty piece."""
+    """Sampled tokens to pieces: text comes when its characters are complete; the end of a call is an empty piece.
 
-    def __init__(self, chat: ChatFormat, in_thinking: bool = False) -> None:
-        self._reader = TurnReader(chat.tokenizer, chat.syntax, in_thinking=in_thinking)
+    A call is shown as JSON, however the model wrote it.
+    """
+
+    def __init__(
+        self, chat: ChatFormat, in_thinking: bool = False, tools: Sequence[dict[str, Any]] | None = None
+    ) -> None:
+        self._reader = TurnReader(chat.tokenizer, chat.syntax, in_thinking=in_thinking, tools=tools)
 
     def push(self, token: int) -> Iterator[Piece]:
         """The pieces that can be shown after `token`."""
@@ -123,7 +131,12 @@ class PieceReader:
 
     def _pieces(self, parts: Iterator[Part]) -> Iterator[Piece]:
         for part in parts:
-            if part.text:
-                yield Piece(part.section, part.text)
-            if part.ends and part.section == "call":
+            if part.section in ("content", "thinking"):
+                yield from [Piece(part.section, part.text)] if part.text else []
+            elif part.outcome is not None:
+                yield Piece("call", "}") if part.section == "arguments" else Piece("content", part.outcome.written)
                 yield Piece("call", "")
+            elif part.section == "call":
+                yield Piece("call", f'{{"name": {json.dumps(part.text, ensure_ascii=False)}, "arguments": ')
+            else:
+                yield Piece("call", part.text)

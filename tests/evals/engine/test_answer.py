@@ -35,6 +35,7 @@ from ingot.evals.engine.windows import windows
 from ingot.inference.engine import Engine
 from ingot.inference.sampling import Sampling
 from ingot.tokens.chat import Message
+from ingot.tokens.tokenizer import Tokenizer
 from ingot.workspace.errors import DataError, IngotError, RecipeError
 from ingot.workspace.interrupt import StopSignal
 from tests.evals.conftest import World
@@ -103,6 +104,17 @@ def test_in_a_conversation_the_answer_stands_alone(world: World) -> None:
     continuation = world.tokenizer.encode("numbers")
     assert found.logprob == pytest.approx(forward(world, context, continuation)[0], abs=1e-4)
     assert found.tokens == len(continuation)
+
+
+def test_a_trace_that_the_prompt_has_opened_is_no_answer(world: World) -> None:
+    """As the templates of DeepSeek-R1 and QwQ open it: what is written up to `</think>` is thought, not said."""
+    head, rest = (world.tokenizer.chat_template or "").rsplit('("" if', 1)
+    tokenizer = Tokenizer(world.tokenizer.backend, f'{head}("<think>" if{rest}')
+    engine = RememberingEngine(Engine(world.model, slots=4, length=128), AnswerMemory(None))
+    subject = Subject("tiny", "chat", StopSignal(), given_tokenizer=tokenizer)
+    asked = Generation(Question("The sum"), max_new_tokens=7)
+    ((found,),) = ask(LocalAnswerer(tokenizer, engine, StopSignal()), subject, [asked])
+    assert found.thinking and found.text == "" and found.message.problems[-1] == "</think> is missing"
 
 
 def test_a_long_text_is_scored_in_windows(world: World) -> None:

@@ -10,11 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ingot.serve.openai.calls import CallStream, Delta
-from ingot.serve.openai.parser import TurnParser
+from ingot.serve.openai.parser import Delta, TurnParser
 from ingot.tokens.chat import ChatFormat, Message, ToolCall
-from ingot.tokens.syntax import CALL as CALL_TAGS
-from ingot.tokens.syntax import THINK, Syntax
+from ingot.tokens.syntax import formats
 from ingot.tokens.template_files import template_text
 from ingot.tokens.tokenizer import Tokenizer
 from tests.inference.structure.conftest import byte_level
@@ -35,7 +33,7 @@ def tokens_of(tokenizer: Tokenizer, *parts: str) -> list[int]:
     ]
 
 
-TAGS = Syntax(THINK, CALL_TAGS)
+TAGS = formats()["tags"]
 CALL = '{"name": "times", "arguments": {"a": 12}}'
 TURNS: list[tuple[list[str], dict[str, Any], list[tuple[str, str]]]] = [
     (["Hello"], {}, [("content", "Hello")]),
@@ -92,7 +90,7 @@ IN_TEXT: list[tuple[str, dict[str, Any], list[tuple[str, str]]]] = [
 
 
 @pytest.fixture(scope="module")
-def formats(tokenizer: Tokenizer) -> dict[str, ChatFormat]:
+def styles(tokenizer: Tokenizer) -> dict[str, ChatFormat]:
     """Ingot's template with calls in either style."""
     texts = {style: template_text("ingot", {"call_style": style}) for style in ("json", "python")}
     return {style: ChatFormat(Tokenizer(tokenizer.backend, text)) for style, text in texts.items()}
@@ -136,9 +134,9 @@ MESSAGES = st.builds(
 
 @pytest.mark.parametrize("style", ["json", "python"])
 @given(message=MESSAGES)
-def test_what_the_template_wrote_is_read_back(formats: dict[str, ChatFormat], style: str, message: Message) -> None:
+def test_what_the_template_wrote_is_read_back(styles: dict[str, ChatFormat], style: str, message: Message) -> None:
     """Any message, as Ingot's template writes it, comes out of the stream as it went in."""
-    chat_format = formats[style]
+    chat_format = styles[style]
     tokens, mask = chat_format.conversation([Message("user", "?"), message])
     written = [token for token, ours in zip(tokens, mask, strict=True) if ours]
     parser = TurnParser(chat_format.tokenizer, TAGS, calls=True)
@@ -155,17 +153,6 @@ def test_what_the_template_wrote_is_read_back(formats: dict[str, ChatFormat], st
     assert parser.calls == len(message.tool_calls)
     expected = chat_format.parse(written)
     assert (expected.content, expected.tool_calls) == (message.content, message.tool_calls)
-
-
-@given(data=st.data(), arguments=ARGUMENTS)
-def test_arguments_do_not_depend_on_how_the_call_is_cut(data: st.DataObject, arguments: dict[str, Any]) -> None:
-    text = json.dumps({"name": "f", "arguments": arguments}, ensure_ascii=data.draw(st.booleans()))
-    cuts = sorted(data.draw(st.lists(st.integers(0, len(text)), max_size=6)))
-    call = CallStream()
-    deltas = [d for start, end in zip([0, *cuts], [*cuts, len(text)], strict=True) for d in call.push(text[start:end])]
-    deltas += call.finish()
-    assert [delta.text for delta in deltas if delta.kind == "call"] == ["f"]
-    assert json.loads("".join(delta.text for delta in deltas if delta.kind == "arguments")) == arguments
 
 
 def test_what_is_released_is_counted_as_tokens_begin(tokenizer: Tokenizer) -> None:

@@ -120,7 +120,7 @@ def test_what_helps_when_an_answer_is_cut_off(used: int, expected: str) -> None:
 def test_a_terminal_is_asked_until_control_d(checkpoint: Path, keyboard: Callable[..., str]) -> None:
     said = keyboard(checkpoint, KeyboardInterrupt, "", "/help", GREETING, thinking=False)
     for part in (
-        "M parameters, 256 tokens, /help for help",
+        "M parameters, chat format tags, 256 tokens, /help for help",
         "Ctrl-D or /exit leaves",
         "/temperature X",
         "/save FILE",

@@ -49,4 +49,4 @@ class PolicyJudge:
         except DataError as error:  # more than it can read: it has not judged
             fix = "raise the judge's max_tokens, or take another judge"
             raise VerifierError(error.problem, place="judge", fix=fix) from error
-        return self.chat.parse(completion.tokens).content
+        return self.chat.parse(completion.tokens, in_thinking=self.chat.opens_trace(prompt)).content

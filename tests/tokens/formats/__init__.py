@@ -1,0 +1,1 @@
+"""Chat formats: how published models write thinking and tool calls."""
