@@ -105,7 +105,9 @@ def plan_ablation(path: Path, table: Table = STAGES) -> Ablation:
     first = load_recipe(base_path, (), table)
     common = expand(config.set, first)
     base = load_recipe(base_path, common, table)
-    best: Best = "auto" if config.measure.lower_is_better is None else "min" if config.measure.lower_is_better else "max"
+    best: Best = (
+        "auto" if config.measure.lower_is_better is None else "min" if config.measure.lower_is_better else "max"
+    )
     texts = [f"{metric}@{config.measure.stage}" for metric in config.measure.metrics]
     targets = tuple(find_target(base, text, best, table) for text in texts)
     planner = _Planner(base_path, config, base, tuple(common), targets, table)
@@ -156,7 +158,9 @@ class _Planner:
             raise RecipeError(str(error), place=place) from error
         variables = differences(self.base, recipe)
         if not variables:
-            problem = f"{', '.join(changed)} changes nothing: the baseline has this value, or it does not change a result"
+            problem = (
+                f"{', '.join(changed)} changes nothing: the baseline has this value, or it does not change a result"
+            )
             raise _ChangesNothing(problem, place=place, fix="remove the intervention, or give another value")
         if len(variables) > 1 and not intervention.confounded:
             listed = ", ".join(variable.key for variable in variables)
@@ -173,9 +177,7 @@ class _Planner:
         whole = [*changes, *(matched.changes if matched else ())]
         final = differences(self.base, self.load(whole)) if matched and matched.changes else variables
         paired = all(variable.keeps_data for variable in final)
-        return Arm(
-            name, tuple(whole), variables, matched, intervention.predicted, len(variables) > 1, paired
-        )
+        return Arm(name, tuple(whole), variables, matched, intervention.predicted, len(variables) > 1, paired)
 
     def _check_reach(self, place: str, variables: Sequence[Variable], recipe: Recipe) -> None:
         """Every variable must change what is measured; an annealing's none of what it branches from."""

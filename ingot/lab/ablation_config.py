@@ -1,10 +1,10 @@
 """The options of an ablation, and its file: a baseline recipe, interventions that each change one thing, and what is measured.
 
-    baseline: base.yaml                                    # beside this file
-    seeds: 3
-    measure: { stage: pretrain, metric: validation_bits_per_byte, lower_is_better: true }
-    interventions:
-      qk_norm: { set: { pretrain.model.blocks.*.mixer.query_key_norm: head }, predicted: "+1 %" }
+baseline: base.yaml                                    # beside this file
+seeds: 3
+measure: { stage: pretrain, metric: validation_bits_per_byte, lower_is_better: true }
+interventions:
+  qk_norm: { set: { pretrain.model.blocks.*.mixer.query_key_norm: head }, predicted: "+1 %" }
 """
 
 from __future__ import annotations
@@ -47,14 +47,17 @@ class PruneConfig(Config):
     """When a run is given up as hopeless. An intervention with such a run is not tested."""
 
     at: float = Field(0.5, gt=0, lt=1, description="from this share of the steps on")
-    behind: float = Field(gt=0, description="worse than the baseline's same seed at the same step by more than this share")
+    behind: float = Field(
+        gt=0, description="worse than the baseline's same seed at the same step by more than this share"
+    )
 
 
 class InterventionConfig(Config):
     """One change of the baseline."""
 
     set: dict[str, Any] = Field(
-        {}, description="STAGE.KEY: value, as `--set`; `*` stands for every block; a part of another kind replaces the old one"
+        {},
+        description="STAGE.KEY: value, as `--set`; `*` stands for every block; a part of another kind replaces the old one",
     )
     values: dict[str, tuple[Any, ...]] = Field(
         {}, description="instead of `set`: one option and its values in turn (a sweep); numbers get a fitted optimum"
@@ -106,7 +109,9 @@ class AblationConfig(Config):
     def _names_fit(self) -> Self:
         for name in self.interventions:
             if NAME.fullmatch(name) is None or name == BASELINE:
-                raise ValueError(f"interventions: {name!r} cannot be a name: it becomes a folder; use letters, digits, - and _")
+                raise ValueError(
+                    f"interventions: {name!r} cannot be a name: it becomes a folder; use letters, digits, - and _"
+                )
         if not self.all_seeds or len(set(self.all_seeds)) < len(self.all_seeds):
             raise ValueError("seeds: give a number of at least 1, or a list without repeats")
         if 1.0 in self.lengths or len(set(self.lengths)) < len(self.lengths):
@@ -139,7 +144,8 @@ def read_ablation(path: Path) -> AblationConfig:
         fix = "write `baseline: RECIPE` and `interventions:`; see docs/guides/ablation.md"
         raise RecipeError("this is not an ablation: it names no baseline", place=str(path), fix=fix)
     options = Node(
-        {key: child if key == BASELINE else anchored(child, path.parent) for key, child in tree.entries.items()}, tree.place
+        {key: child if key == BASELINE else anchored(child, path.parent) for key, child in tree.entries.items()},
+        tree.place,
     )
     found = validate(AblationConfig, options, "ablation", problems)
     problems.raise_if_any()

@@ -140,7 +140,9 @@ def _feed_forward(matcher: Matcher, arm: Recipe, place: str) -> list[str]:
         return {path: max(1, round(width * factor / unit)) * unit for path, width in widths.items()}
 
     def written(new: Mapping[tuple[str, ...], int]) -> list[str]:
-        return [f"{stage}.model.blocks.{'.'.join(path)}={width}" for path, width in new.items() if width != widths[path]]
+        return [
+            f"{stage}.model.blocks.{'.'.join(path)}={width}" for path, width in new.items() if width != widths[path]
+        ]
 
     def share(new: Mapping[tuple[str, ...], int]) -> float:
         own, base = matcher.amount(_with(arm, stage, model, new)), matcher.amount(matcher.baseline)
@@ -151,7 +153,9 @@ def _feed_forward(matcher: Matcher, arm: Recipe, place: str) -> list[str]:
     factor = 1 + (1 - here) / (doubled - here)
     if not 1 / FARTHEST <= factor <= FARTHEST:
         problem = f"cannot be matched: the feed-forward would have to be {factor:.2g} times as wide"
-        raise RecipeError(problem, place=place, fix="give another `adjust`, change the baseline's widths, or `match: none`")
+        raise RecipeError(
+            problem, place=place, fix="give another `adjust`, change the baseline's widths, or `match: none`"
+        )
     tries = [changes(factor, unit) for unit in UNITS]
     near = next((new for new in tries if abs(share(new) - 1) <= NEAR), None)
     return written(near or min(tries, key=lambda new: abs(share(new) - 1)))
@@ -171,8 +175,9 @@ def _depth(matcher: Matcher, arm: Recipe, place: str) -> list[str]:
 
     def share(count: int) -> float:
         changed = model.model_copy(update={"layers": f"{block}*{count}"})
-        own, base = matcher.amount(_replaced(arm, stage, type(model).model_validate(changed.model_dump()))), matcher.amount(
-            matcher.baseline
+        own, base = (
+            matcher.amount(_replaced(arm, stage, type(model).model_validate(changed.model_dump()))),
+            matcher.amount(matcher.baseline),
         )
         assert own is not None and base is not None
         return own / base

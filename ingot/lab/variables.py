@@ -15,7 +15,17 @@ from ingot.recipe.folders import input_names
 from ingot.recipe.recipe import Recipe, RecipeStage
 
 ABSENT = "absent"
-SAME_DATA = ("model", "optimizer", "schedule", "z_loss", "precision", "float8_scaling", "lora", "train_only", "rope_base")
+SAME_DATA = (
+    "model",
+    "optimizer",
+    "schedule",
+    "z_loss",
+    "precision",
+    "float8_scaling",
+    "lora",
+    "train_only",
+    "rope_base",
+)
 """Options of a training stage with which the same seed still means the same rows in the same order."""
 FOLLOWS = {"tokens": "steps"}
 """An option that another one is computed from: a change of both is a change of the first."""
@@ -100,8 +110,12 @@ def _matches(path: Sequence[str], options: Any) -> list[tuple[str, ...]]:
         return [tuple(path)]
     place = path.index("*")
     inside = _at(path[:place], options)
-    names = list(inside) if isinstance(inside, Mapping) else ["*"]  # nothing there: the recipe's own error names the key
-    return [(*path[:place], name, *rest) for name in names for rest in _matches(path[place + 1 :], _at((name,), inside))]
+    names = (
+        list(inside) if isinstance(inside, Mapping) else ["*"]
+    )  # nothing there: the recipe's own error names the key
+    return [
+        (*path[:place], name, *rest) for name in names for rest in _matches(path[place + 1 :], _at((name,), inside))
+    ]
 
 
 def _at(path: Sequence[str], options: Any) -> Any:
