@@ -68,6 +68,7 @@ class Ablation:
     path: Path
     config: AblationConfig
     recipe: Recipe  # the baseline's, with its own seed
+    common: tuple[str, ...]  # changes that all runs have
     targets: tuple[Target, ...]
     arms: tuple[Arm, ...]  # the baseline first
     lengths: tuple[Arm, ...]  # the baseline of other lengths
@@ -115,7 +116,7 @@ def plan_ablation(path: Path, table: Table = STAGES) -> Ablation:
     lengths = tuple(planner.length(factor) for factor in config.lengths)
     seeded = planner.seeded(arms)
     runs = tuple(planner.run(arm, seed, seeded) for seed in config.all_seeds for arm in (*arms, *lengths))
-    return Ablation(path, config, base, targets, arms, lengths, runs, table)
+    return Ablation(path, config, base, tuple(common), targets, arms, lengths, runs, table)
 
 
 @dataclass(frozen=True)

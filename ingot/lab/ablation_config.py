@@ -86,7 +86,7 @@ class AblationConfig(Config):
     baseline: str = Field(description="the recipe, relative to this file")
     kind: Literal["scratch", "annealing"] = Field(
         "scratch",
-        description="annealing: the measured stage branches from a kept step of another (`from_step`), and nothing before changes",
+        description="annealing: the measured stage branches from a kept step of another (`from_step`); nothing before changes",
     )
     set: dict[str, Any] = Field({}, description="options of all runs, as `--set`")
     seeds: int | tuple[Seed, ...] = Field(3, description="how many, or which")
@@ -100,7 +100,7 @@ class AblationConfig(Config):
     )
     curve: tuple[Factor, ...] | None = Field(
         None,
-        description="further lengths of the baseline, in its steps, for the effective speed-up; null: 0.5 from scratch, else none",
+        description="further lengths of the baseline, in its steps, for the speed-up; null: 0.5 from scratch, else none",
     )
     prune: PruneConfig | None = Field(None, description="give up hopeless runs; null: never")
     interventions: dict[str, InterventionConfig] = Field(min_length=1, description="the changes, by name")

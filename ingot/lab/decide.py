@@ -3,10 +3,11 @@
     same data for a seed     d_s = arm_s - baseline_s over the seeds that both have; Student's t with n - 1 degrees (paired)
     other data               Welch's difference of the two means
 
-p-values are two-sided and corrected by Holm's method over all differences of the table, so that a table in which nothing differs has a
-false alarm with a chance of at most `level`. Intervals are not corrected. A verdict:
+p-values are two-sided and corrected by Holm's method over all differences of the table, so that a table in which nothing
+differs has a false alarm with a chance of at most `level`. Intervals are not corrected. A verdict:
 
-    adopt         certainly better in some metric, certainly worse in none, and no sign that the gain is too small to be worth having
+    adopt         certainly better in some metric, certainly worse in none, and no sign that the gain is too small to be worth
+                  having
     reject        certainly worse in some metric and better in none; or its gain is shown to be below what is `worth` having
     cannot tell   everything else: below the noise nothing is ranked
     pruned        a run was given up; what is left would be a choice of lucky seeds, so nothing is tested

@@ -5,9 +5,9 @@
     tied or untied embeddings               the depth to the nearest layer, then the feed-forward for the rest
     the feed-forward itself, depth, multi-token prediction, batch, length         the number of steps (FLOPs only)
 
-Parameters are all that training has (with multi-token modules), FLOPs those of the measured stage (model/count.py; an optimizer's own
-work does not count). Both are straight lines in the adjusted width, so two counts give it; it is then rounded to the
-largest power of two that misses by no more than NEAR. What misses by more than TOLERANCE is refused.
+Parameters are all that training has (with multi-token modules), FLOPs those of the measured stage (model/count.py; an
+optimizer's own work does not count). Both are straight lines in the adjusted width, so two counts give it; it is then rounded
+to the largest power of two that misses by no more than NEAR. What misses by more than TOLERANCE is refused.
 """
 
 from __future__ import annotations

@@ -1,10 +1,11 @@
 """The best value of a swept option: the vertex of a parabola in its logarithm, with an interval.
 
-    y_sv = m_s + b x_v + c x_v^2 + noise      x = ln(value), m_s the level of seed s: what a seed does to all values alike drops out
+    y_sv = m_s + b x_v + c x_v^2 + noise      x = ln(value), m_s the level of seed s: what a seed does to all values alike drops
+                                              out
     x*   = -b / 2c                            least squares; the interval is Fieller's of this ratio, with Student's t
 
-A range that includes zero or less is taken as it is, without the logarithm. An optimum beyond the values that were tried is not an
-optimum but a direction.
+A range that includes zero or less is taken as it is, without the logarithm. An optimum beyond the values that were tried is not
+an optimum but a direction.
 """
 
 from __future__ import annotations

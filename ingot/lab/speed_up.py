@@ -1,13 +1,14 @@
 """The effective speed-up of an intervention: how much less compute the baseline would need to get as far.
 
-    y = a + b ln C                        the baseline's metric over its compute, between two lengths that were trained to their end
+    y = a + b ln C                        the baseline's metric over its compute, between two lengths that were trained to their
+                                          end
     r = (y_arm - y_C) / b                 in ln C: how much further along its curve the baseline would have to be
     speed-up = C exp(r) / C_arm           1.2: the baseline needs 20 % more compute
 
-r is a ratio of two means over seeds, so its interval is Fieller's, with Student's t (ratio.py). The two lengths are those between which
-the arm's value lies; beyond the longest one the line is drawn on, which a curve that flattens makes too small a speed-up of
-a gain. Runs of different lengths are each trained to the end of their own schedule: a point in the middle of a run, whose rate
-has not decayed yet, says nothing of where a shorter run would have ended.
+r is a ratio of two means over seeds, so its interval is Fieller's, with Student's t (ratio.py). The two lengths are those
+between which the arm's value lies; beyond the longest one the line is drawn on, which a curve that flattens makes too small a
+speed-up of a gain. Runs of different lengths are each trained to the end of their own schedule: a point in the middle of a run,
+whose rate has not decayed yet, says nothing of where a shorter run would have ended.
 """
 
 from __future__ import annotations

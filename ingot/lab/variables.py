@@ -1,8 +1,8 @@
 """What an intervention changes: the options in which two recipes differ, counted as a person would count them.
 
 One variable is one option, wherever it stands: the same option in several blocks counts once. A part that is another kind
-(attention to MLA, dense to mixture, AdamW to Muon), is switched on, or is taken out, counts once with all its options. Options that say
-how work is done and not what it is (mesh, micro-batches, device) are no variables: they do not change a result.
+(attention to MLA, dense to mixture, AdamW to Muon), is switched on, or is taken out, counts once with all its options. Options
+that say how work is done and not what it is (mesh, micro-batches, device) are no variables: they do not change a result.
 """
 
 from __future__ import annotations

@@ -69,9 +69,9 @@ def _independent(generator: np.random.Generator) -> list[CurvePoint]:
 def test_a_flat_curve_bounds_nothing_and_one_length_says_nothing() -> None:
     generator = np.random.default_rng(2)
     flat = [CurvePoint(c, {s: 3 + 0.01 * generator.standard_normal() for s in SEEDS}) for c in (0.5, 1.0)]
-    found = speed_up(flat, {s: 2.99 for s in SEEDS}, 1.0, paired=True, higher_is_better=False)
+    found = speed_up(flat, dict.fromkeys(SEEDS, 2.99), 1.0, paired=True, higher_is_better=False)
     assert found is not None and (found.low, found.high) == (0.0, math.inf)
-    assert speed_up(flat[:1], {s: 2.99 for s in SEEDS}, 1.0, paired=True, higher_is_better=False) is None
+    assert speed_up(flat[:1], dict.fromkeys(SEEDS, 2.99), 1.0, paired=True, higher_is_better=False) is None
     assert speed_up(flat, {1: 2.99}, 1.0, paired=True, higher_is_better=False) is None
 
 
