@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from ingot.lab.ablation_config import BASELINE
 from ingot.lab.decide import Noise
 from ingot.lab.findings import Findings
 from ingot.lab.optimum import Optimum
 
+UNEVEN = 0.1  # share by which throughputs of equal runs may differ before none of them is believed
+
 
 def notes(found: Findings) -> list[str]:
     """Lines, the most important first."""
-    return [*_signal(found), *_test(found), *_sweeps(found), *_kind(found), *_missing(found)]
+    return [*_signal(found), *_test(found), *_sweeps(found), *_kind(found), *_throughput(found), *_missing(found)]
 
 
 def _signal(found: Findings) -> Iterator[str]:
@@ -64,6 +67,16 @@ def _kind(found: Findings) -> Iterator[str]:
     if found.ablation.config.kind == "annealing":
         stage = found.ablation.targets[0].stage
         yield f"annealing: all runs branch from one checkpoint, so the noise is that of {stage} alone, not of the run before it"
+
+
+def _throughput(found: Findings) -> Iterator[str]:
+    """A machine that others use, or runs side by side: then tokens/s say little."""
+    rates = [run.tokens_per_second for run in found.runs if run.run.arm.name == BASELINE and run.tokens_per_second]
+    if len(rates) > 1 and max(rates) > (1 + UNEVEN) * min(rates):
+        yield (
+            f"tokens/s say nothing here: those of the baseline's own runs differ by a factor of {max(rates) / min(rates):.2g} "
+            "(the machine had other work)"
+        )
 
 
 def _missing(found: Findings) -> Iterator[str]:

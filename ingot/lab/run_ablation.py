@@ -138,7 +138,7 @@ class _Session:
 
     def run_own(self, slots: int) -> None:
         """What each run has for itself."""
-        waiting = {}
+        waiting, shared = {}, shared_folders(self.ablation, self.runs)
         left = None if self.budget.flops is None else self.budget.flops - self.state.flops
         for run in self.ablation.runs:
             works = self.ablation.works(run, self.runs)
@@ -155,7 +155,7 @@ class _Session:
                     self.progress.say(f"{run.name}: not run: {flops:.3g} FLOPs are more than what is left ({left:.3g})")
                     continue
                 left -= flops
-            names = [work.stage.name for work in works]
+            names = [work.stage.name for work in works if work.folder not in shared]
             job = self._job(run.name, run, names, self.folder / run.name, self._watch(run, works))
             waiting[job.name] = (job, flops or 0.0)
         pool = self._pool(slots)
