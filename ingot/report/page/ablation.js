@@ -75,12 +75,12 @@ function renderDecisions() {
       one && one.tested ? number(one.corrected_p_value, 2) : "–",
       ...costs(arm),
       speedUp(arm.speed_up),
-      one && isNumber(one.runs_that_would_tell) ? number(one.runs_that_would_tell) : "–",
+      one && !one.certain && isNumber(one.runs_that_would_tell) ? number(one.runs_that_would_tell) : "–",
       h("span", {}, verdictTag(arm), ` ${arm.why}`),
     ];
   });
   const head = ["Arm", metric.label, "Gain", "p (Holm)", "Parameters", "FLOPs", "Tokens/s", "Memory", "Speed-up", "Seeds that would tell", "Verdict"];
-  byId("decisions-body").append(table(head, [first, ...rows]));
+  byId("forest-body").append(table(head, [first, ...rows]));
 }
 
 function renderSweeps() {
@@ -119,12 +119,17 @@ function renderSweeps() {
   }
 }
 
-const shown = (value) => (typeof value === "string" ? value : JSON.stringify(value));
+// A value; of a part that another kind replaces, or that was taken out or put in, only which kind it is.
+function shown(value, other) {
+  if (typeof value === "string") return value;
+  if (value && value.kind && (!other || other.kind !== value.kind)) return value.kind;
+  return JSON.stringify(value);
+}
 
 function renderArms() {
   const rows = arms.map((arm) => [
-    h("b", {}, arm.name),
-    h("span", {}, arm.changes.map((each) => h("div", {}, `${each.key}: ${shown(each.before)} → ${shown(each.after)}`.slice(0, 240)))),
+    arm.name,
+    h("span", {}, arm.changes.map((each) => h("div", {}, `${each.key}: ${shown(each.before, each.after)} → ${shown(each.after, each.before)}`))),
     h("span", {}, arm.matched || ""),
     h("span", {}, arm.predicted.map((each) => h("div", {}, `${each.text} (${each.at.slice(0, 10)}${each.late ? ", written after a result" : ""})`))),
     h("span", {}, verdictTag(arm), ` ${arm.why}`),
