@@ -70,9 +70,7 @@ def test_the_forest_is_the_gains_and_their_intervals(open_page: Open, notebook: 
             values.setdefault(run["arm"], []).append(run["values"]["loss"])
     base = values["baseline"]
     names = ["better", "worse", "other", "broken", "rate-learning_rate=0.2", "rate-learning_rate=0.4"]
-    rows = {
-        name: row for name, row in zip(names, page.locator("#decisions .forest-row").all_text_contents(), strict=True)
-    }
+    rows = dict(zip(names, page.locator("#decisions .forest-row").all_text_contents(), strict=True))
     assert all(row.startswith(name) for name, row in rows.items())
     assert "not measured" in rows["broken"]
     test = scipy.stats.ttest_ind(values["other"], base, equal_var=False)  # other documents: not paired
