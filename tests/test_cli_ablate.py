@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -35,6 +40,7 @@ measure: { stage: pretrain, metric: validation_bits_per_byte, lower_is_better: t
 interventions:
   slow: { set: { pretrain.optimizer.lr: 1e-9 }, predicted: learns nothing }
 """
+DEADLINE = 300.0
 WORDS = "the quick brown fox jumps over the lazy dog and the quiet cat sleeps in the warm sun\n"
 
 
@@ -93,3 +99,32 @@ def test_a_run_that_fails_is_named_and_the_exit_code_says_so() -> None:
     done = ingot("ablate", "a.yaml")
     assert done.exit_code == 1
     assert "failed: slow,seed=1" in done.output and "tries it again" in done.output
+
+
+@pytest.mark.slow
+def test_a_real_ablation_that_is_killed_in_the_middle_loses_no_finished_run() -> None:
+    lab = subprocess.Popen(
+        [sys.executable, "-m", "ingot", "ablate", "a.yaml", "--jobs", "2"],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+
+    def finished() -> dict[str, int]:
+        return {str(path): path.stat().st_mtime_ns for path in Path("runs/small").glob("pretrain-*/DONE")}
+
+    until = time.monotonic() + DEADLINE
+    while len(finished()) < 2 and time.monotonic() < until:
+        time.sleep(0.05)
+    os.kill(lab.pid, signal.SIGKILL)
+    lab.wait(DEADLINE)
+    before = finished()
+    assert 2 <= len(before) < 6
+    done = ingot("ablate", "a.yaml", "--jobs", "2")
+    assert done.exit_code == 0, done.output
+    after = finished()
+    assert len(after) == 6
+    assert {path: after[path] for path in before} == before  # none was written again
+    logs = [
+        path.read_text().count("parameters on cpu") for path in Path("runs/small/ablations/a").glob("*,seed=*/log.txt")
+    ]
+    assert len(logs) == 6 and sum(logs) <= 8  # at most the two that were running began again

@@ -74,11 +74,9 @@ def show_plan(ablation: Ablation, runs: Path, budget: Budget, *, as_json: bool) 
         test = "" if arm.name == "baseline" or arm.length != 1 else "paired" if arm.paired else "Welch"
         table.add_row(*(Text(cell) for cell in (arm.name, _changes(arm), _matched(arm), *numbers, test, left)))
     console().print(table)
-    unknown = "" if cost.flops is None else f"{quantity(cost.flops)}FLOPs"
-    hours = "" if cost.seconds is None else f"about {format_seconds(cost.seconds)} of training ({cost.machine})"
-    typer.echo(
-        f"to do: {cost.left} of {len(ablation.runs)} runs, {'; '.join(filter(None, (unknown, hours))) or 'cost not known'}"
-    )
+    flops = [] if cost.flops is None else [f"{quantity(cost.flops)}FLOPs"]
+    hours = [] if cost.seconds is None else [f"about {format_seconds(cost.seconds)} of training ({cost.machine})"]
+    typer.echo(f"to do: {cost.left} of {len(ablation.runs)} runs, {'; '.join(flops + hours) or 'cost not known'}")
     if cost.shared:
         typer.echo(f"once for all: {', '.join(cost.shared)}")
     if budget.flops is not None and cost.flops is not None and cost.flops + cost.spent_flops > budget.flops:
@@ -127,6 +125,8 @@ def show_decisions(found: Findings) -> None:
     """The decision table, the noise, and what is missing."""
     from rich.table import Table
     from rich.text import Text
+
+    from ingot.lab.notes import notes
 
     first = found.metrics[0]
     table = Table(box=None, pad_edge=False, header_style="bold")
@@ -178,8 +178,6 @@ def show_decisions(found: Findings) -> None:
         row = [*cells, *_costs(found, number), faster, f"{decision.kind}: {decision.why}"]
         table.add_row(*(Text(cell, COLOURS[decision.kind] if cell is row[-1] else "") for cell in row))
     console().print(table)
-    from ingot.lab.notes import notes
-
     for line in notes(found):
         typer.echo(line)
     for each in found.failed:

@@ -70,6 +70,7 @@ def plan_cost(ablation: Ablation, runs: Path) -> PlanCost:
     """The cost of all runs that are not finished; writes nothing."""
     rows, total, left, state = [], 0.0, 0, read_state(ablation.folder(runs))
     known, measured_flops, measured_seconds = True, 0.0, 0.0
+    counted: set[Path] = set()  # what several runs need costs once
     for arm in (*ablation.arms, *ablation.lengths):
         own = [run for run in ablation.runs if run.arm is arm]
         to_do = 0
@@ -83,7 +84,8 @@ def plan_cost(ablation: Ablation, runs: Path) -> PlanCost:
             if run.name in state.pruned or all(work.done is not None for work in works):
                 continue
             to_do += 1
-            flops = run_flops(ablation, run, works)
+            flops = run_flops(ablation, run, [work for work in works if work.folder not in counted])
+            counted |= {work.folder for work in works}
             known = known and flops is not None
             total += flops or 0.0
         left += to_do

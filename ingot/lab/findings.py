@@ -25,7 +25,8 @@ from ingot.lab.target import Target, measure
 from ingot.planner.cost import Cost, stage_costs
 from ingot.recipe.flow import RunResult
 from ingot.recipe.record import make_results
-from ingot.workspace.metrics import MetricsLog
+from ingot.workspace.errors import CheckFailed
+from ingot.workspace.metrics import MetricsLog, metric_by_step
 
 
 @dataclass(frozen=True)
@@ -101,6 +102,10 @@ def _finding(ablation: Ablation, run: LabRun, runs: Path, state: LabState) -> Ru
         error = state.failed.get(run.name, "")
         return RunFinding(run, "failed" if error else "not run", folder, {}, error=error)
     result = RunResult(run.recipe.name, folder, tuple(make_results(works)))
+    try:
+        metrics = {target.metric: measure(target, result) for target in ablation.targets}
+    except CheckFailed as error:  # a metric that is no number: the run diverged and nothing stopped it
+        return RunFinding(run, "failed", folder, {}, error=str(error))
     path = _stage_folder(ablation, run, runs) / "metrics.jsonl"
     rows = MetricsLog(path).read()
     rates = _numbers(rows[len(rows) // 2 :], "tokens_per_second")
@@ -108,7 +113,7 @@ def _finding(ablation: Ablation, run: LabRun, runs: Path, state: LabState) -> Ru
         run,
         "done",
         folder,
-        {target.metric: measure(target, result) for target in ablation.targets},
+        metrics,
         path,
         sum(
             work.done.seconds
@@ -157,16 +162,11 @@ def _signal(
     curves = [
         Run(BASELINE, each.run.seed, scores)
         for each in base
-        if (scores := _curve(_stage_folder(ablation, each.run, runs), target.metric))
+        if (scores := metric_by_step(_stage_folder(ablation, each.run, runs), target.metric))
     ]
     if not curves:
         return _without_history(metric, base, target)
     return signal(History(metric.name, curves, metric.chance, higher_is_better=metric.higher_is_better))
-
-
-def _curve(folder: Path, metric: str) -> dict[int, float]:
-    rows = MetricsLog(folder / "metrics.jsonl").read()
-    return {row["step"]: float(row[metric]) for row in rows if isinstance(row.get(metric), int | float)}
 
 
 def _without_history(metric: Metric, base: Sequence[RunFinding], target: Target) -> Signal | None:

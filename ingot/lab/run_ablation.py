@@ -28,7 +28,7 @@ from ingot.workspace.errors import CheckFailed, RecipeError, RunLocked
 from ingot.workspace.files import write_json
 from ingot.workspace.interrupt import StopSignal
 from ingot.workspace.lock import lock_folder
-from ingot.workspace.metrics import MetricsLog
+from ingot.workspace.metrics import metric_by_step
 from ingot.workspace.progress import Progress, format_seconds
 
 WORKER = (sys.executable, "-m", "ingot.cli.lab_worker")
@@ -124,15 +124,23 @@ class _Session:
         """Stages that several runs need, one after the other: data, tokenizers, what an annealing branches from."""
         done: set[Path] = set()
         shared = shared_folders(self.ablation, self.runs)
-        jobs = []
+        jobs: list[Job] = []
+        flops: dict[str, float] = {}
         for run in self.ablation.runs:
             works = [work for work in self.ablation.works(run, self.runs) if work.folder in shared - done]
             done |= {work.folder for work in works}
             stages = [work.stage.name for work in works if work.done is None]
             if stages:
-                jobs.append(self._job(f"{SHARED}: {', '.join(stages)}", run, stages, self.folder / SHARED))
+                job = self._job(f"{SHARED}: {', '.join(stages)}", run, stages, self.folder / SHARED)
+                jobs.append(job)
+                flops[job.name] = run_flops(self.ablation, run, works) or 0.0
+        if self.budget.flops is not None and sum(flops.values()) > self.budget.flops - self.state.flops:
+            problem = f"what all runs share takes {sum(flops.values()):.3g} FLOPs, more than the budget has left"
+            raise RecipeError(problem, place="--budget-flops", fix="give more")
         for ended in self._pool(1).run(jobs):
             self._say(ended.job.name, ended.end, ended.seconds, ended.why)
+            if ended.end == "done":
+                self.state.flops += flops[ended.job.name]
             if ended.end == "failed":
                 raise CheckFailed(f"what all runs share has failed: {ended.why}", place=str(ended.job.log))
 
@@ -223,8 +231,8 @@ class _Session:
         lower = self.ablation.config.measure.lower_is_better is not False
 
         def behind() -> str | None:
-            known = _curve(there, target.metric)
-            for step, value in _curve(here, target.metric).items():
+            known = metric_by_step(there, target.metric)
+            for step, value in metric_by_step(here, target.metric).items():
                 if step + 1 >= prune.at * steps.steps and step in known:
                     loss = (value - known[step]) * (1 if lower else -1) / abs(known[step])
                     if loss > prune.behind:
@@ -238,12 +246,6 @@ class _Session:
         self.progress.say(f"{name}: {end} after {format_seconds(seconds)}{told}")
 
 
-def _curve(folder: Path, metric: str) -> dict[int, float]:
-    """A metric by step, as far as the stage has written it."""
-    rows = MetricsLog(folder / "metrics.jsonl").read()
-    return {row["step"]: float(row[metric]) for row in rows if isinstance(row.get(metric), int | float)}
-
-
 def shared_folders(ablation: Ablation, runs: Path) -> set[Path]:
     """The stages that more than one run needs."""
     counted = Counter(work.folder for run in ablation.runs for work in ablation.works(run, runs))
@@ -251,7 +253,7 @@ def shared_folders(ablation: Ablation, runs: Path) -> set[Path]:
 
 
 def run_flops(ablation: Ablation, run: LabRun, works: Sequence[StageWork]) -> float | None:
-    """The training FLOPs that a run has left, by the planner; None where they are not known in advance."""
+    """The training FLOPs of those of these stages that are left, by the planner; None where they are not known in advance."""
     left = {work.stage.name for work in works if work.done is None}
     costs = stage_costs(run.recipe, look=True, table=ablation.table)
     flops = [costs[name].flops for name in left & costs.keys()]

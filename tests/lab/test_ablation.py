@@ -10,6 +10,7 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from ingot.lab.ablation import Ablation, Arm, plan_ablation
+from ingot.lab.cost import plan_cost
 from ingot.planner.cost import stage_costs, stage_models
 from ingot.workspace.errors import RecipeError
 
@@ -203,3 +204,13 @@ def test_an_annealing_leaves_alone_what_it_branches_from(tmp_path: Path) -> None
     assert {run.recipe.stage("anneal").seed for run in made.runs} == {1, 2}
     with pytest.raises(RecipeError, match="changes pretrain, from which all runs must branch"):
         planned(tmp_path, "early: { set: { pretrain.z_loss: 1e-4 } }", head)
+
+
+def test_the_plan_counts_what_all_runs_share_once(tmp_path: Path) -> None:
+    made = plan_ablation(ROOT / "recipes" / "ablations" / "anneal.yaml")
+    costs = stage_costs(made.recipe)
+    trunk, branch = costs["pretrain"].flops, costs["anneal"].flops
+    assert trunk is not None and branch is not None
+    cost = plan_cost(made, tmp_path)
+    assert cost.flops == trunk + 9 * branch and cost.left == 9
+    assert "pretrain" in cost.shared and "anneal" not in cost.shared
