@@ -21,6 +21,7 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
+from ingot.lab.ablation_config import AblationConfig
 from ingot.recipe.stages import STAGES
 from ingot.workspace.functions import FunctionName
 from ingot.workspace.kinds import Kind, Kinds, KindsByName
@@ -35,10 +36,11 @@ SHARED = {  # page: its heading, and the modules whose options stand there
     "model": ("The model's parts", "ingot.model"),
     "training": ("Training: optimizer, mesh, guards, checkpoints", "ingot"),
 }
+ABLATION = "ablation"
 INDEX = """# Options
 
-Every key that a stage understands, generated from the config classes by `make reference`: a page per stage kind, and one for
-each family of options that several kinds share. A key without a default must be given.
+Every key that a stage understands, generated from the config classes by `make reference`: a page per stage kind, one for the
+file of an ablation, and one for each family of options that several kinds share. A key without a default must be given.
 
 | page | what it has |
 | --- | --- |
@@ -75,6 +77,11 @@ def pages() -> dict[str, str]:
         nested = [config for config, home in homes.items() if home == kind.kind]
         written[f"{kind.kind}.md"] = _page(f"# {kind.kind}\n\n{_purpose(kind)}\n", [kind.config, *nested], kind.kind)
         index.append(f"| [{kind.kind}]({kind.kind}.md) | {kind.does} |\n")
+    nested = [config for config, home in homes.items() if home == ABLATION]
+    written[f"{ABLATION}.md"] = _page(
+        f"# {ABLATION}\n\nThe file of `ingot ablate`.\n", [AblationConfig, *nested], ABLATION
+    )
+    index.append(f"| [{ABLATION}]({ABLATION}.md) | {summary(AblationConfig)} |\n")
     for name, (heading, _) in SHARED.items():
         nested = [config for config, home in homes.items() if home == name]
         written[f"{name}.md"] = _page(f"# {heading}\n", nested, name)
@@ -90,6 +97,7 @@ def homes_of_options() -> dict[type[BaseModel], str]:
     for kind in STAGES.values():
         for nested in nested_configs(kind.config):
             users.setdefault(nested, []).append(kind.kind)
+    users |= {nested: [ABLATION] for nested in nested_configs(AblationConfig)}
     return {config: _home(config, kinds) for config, kinds in users.items()}
 
 

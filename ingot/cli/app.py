@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from ingot.cli.ablate import ablate_command
 from ingot.cli.chat import chat_command
 from ingot.cli.classifier import classifier_app
 from ingot.cli.convert import export_command, import_command
@@ -109,6 +110,7 @@ def run(
 
 
 app.command("sweep")(sweep_command)
+app.command("ablate")(ablate_command)
 
 
 @app.command()

@@ -79,6 +79,7 @@ def run_recipe(
     world: World | None = None,
     expected: ExpectedSpeed | None = None,
     record: Path | None = None,
+    held: bool = False,
 ) -> RunResult:
     """Run the stages of `recipe` that are not finished below `runs`.
 
@@ -88,6 +89,7 @@ def run_recipe(
     Without a `stop`, Ctrl-C and SIGTERM stop at the next step; a caller that gives one handles the signals itself.
     In a `world` of several processes the first calls this, the others `follow_recipe`.
     `record` is the folder of run.json and the report, if not that of the run: a sweep's runs share one folder of stages.
+    `held`: the caller holds the lock of the run folder, and no other process works on the same stages (lab/processes.py).
     """
     first = 0 if from_stage is None else recipe.index(from_stage, place=f"--from {from_stage}")
     last = len(recipe.stages) - 1 if to_stage is None else recipe.index(to_stage, last=True, place=f"--to {to_stage}")
@@ -101,8 +103,9 @@ def run_recipe(
         check_inputs(works, chosen, redo, recipe)
         results = make_results([_as_undone(work) if work.stage.name in redo else work for work in works])
         return RunResult(recipe.name, run_folder, tuple(results))
-    with lock_folder(run_folder):
-        sweep(run_folder)
+    with nullcontext() if held else lock_folder(run_folder):
+        if not held:
+            sweep(run_folder)
         works = list_work(recipe, runs, table)
         redo = _redone(works, first, from_stage)
         check_inputs(works, chosen, redo, recipe)

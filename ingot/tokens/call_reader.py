@@ -30,7 +30,7 @@ HEAD = re.compile(r'\s*\{\s*"name"\s*:\s*("(?:[^"\\]|\\.)*")\s*,\s*"(?:arguments
 
 
 @dataclass(frozen=True)
-class Outcome:
+class CallOutcome:
     """How a call ended: with the call if it could be read, and with all that was written for it."""
 
     status: Status
@@ -40,7 +40,7 @@ class Outcome:
 
 
 @dataclass(frozen=True)
-class Part:
+class TurnPart:
     """Some text of a turn. A `call` is the name with which a call begins, `arguments` are JSON and belong to that call.
 
     `ends`: the trace or the call is over; a call then has its `outcome`.
@@ -49,7 +49,7 @@ class Part:
     section: Section
     text: str
     ends: bool = False
-    outcome: Outcome | None = None
+    outcome: CallOutcome | None = None
 
 
 class CallReader:
@@ -84,7 +84,7 @@ class CallReader:
         """The value that has ended, as it seems: any text but blanks means that it was not over."""
         return self._body.ended if self.state == "arguments" and isinstance(self._body, TaggedBody) else None
 
-    def text(self, text: str) -> Iterator[Part]:
+    def text(self, text: str) -> Iterator[TurnPart]:
         """The parts that more text adds."""
         self._written += text
         body = self._body
@@ -99,7 +99,7 @@ class CallReader:
         elif isinstance(body, JsonBody) and self.state == "arguments":
             yield from self._emit(body.push(text))
 
-    def mark(self, mark: str, to: State) -> Iterator[Part]:
+    def mark(self, mark: str, to: State) -> Iterator[TurnPart]:
         """The parts that a mark adds which leads to another part of a call, or between calls."""
         self._written += mark
         before, self.state = self.state, to
@@ -128,7 +128,7 @@ class CallReader:
             yield from self.finish(None)
             self._begin("name", mark)
 
-    def named(self, text: str) -> Iterator[Part]:
+    def named(self, text: str) -> Iterator[TurnPart]:
         """The name is complete: the call is announced, and its arguments follow."""
         found = re.fullmatch(self._syntax.name, text, re.DOTALL)
         self._name, self._text = (found[1] if found else text).strip(), ""
@@ -140,7 +140,7 @@ class CallReader:
         if self._name:
             yield self._announce(self._name)
 
-    def finish(self, missing: str | None, mark: str = "") -> Iterator[Part]:
+    def finish(self, missing: str | None, mark: str = "") -> Iterator[TurnPart]:
         """The last parts, when `mark` or the turn's end has ended the section. `missing`: the mark that should have come."""
         self._written += mark
         if self.state == "calls":
@@ -157,14 +157,14 @@ class CallReader:
         else:
             yield from self._finish_arguments(missing)
 
-    def _between(self) -> Iterator[Part]:
+    def _between(self) -> Iterator[TurnPart]:
         """Text between calls is no part of a call, but never lost."""
         stray, self._text = self._text.strip(), ""
         if stray:
             self.problems.append("text between tool calls")
-            yield Part("content", stray)
+            yield TurnPart("content", stray)
 
-    def _tagged(self, body: TaggedBody, text: str) -> Iterator[Part]:
+    def _tagged(self, body: TaggedBody, text: str) -> Iterator[TurnPart]:
         if self.state == "key":
             body.key(text)
         elif self.state == "arguments":
@@ -179,7 +179,7 @@ class CallReader:
         else:
             yield from self._emit(body.value(text))
 
-    def _whole(self, text: str) -> Iterator[Part]:
+    def _whole(self, text: str) -> Iterator[TurnPart]:
         """A call in one piece: announced as soon as its name and the beginning of its arguments are there."""
         if not self._text.strip():
             python = self.state == "list" or text.lstrip()[:1].isidentifier()
@@ -199,7 +199,7 @@ class CallReader:
         if isinstance(self._body, JsonBody):
             yield from self._emit(self._body.push(text))
 
-    def _finish_whole(self, missing: str | None) -> Iterator[Part]:
+    def _finish_whole(self, missing: str | None) -> Iterator[TurnPart]:
         found: list[ToolCall] | ToolCall | str = (
             read_calls(self._text) if self.state == "list" else read_call(self._text)
         )
@@ -213,7 +213,7 @@ class CallReader:
                 yield from self._emit(json.dumps(call.arguments, ensure_ascii=False))
                 yield self._end("complete", call, None, missing)
 
-    def _finish_arguments(self, missing: str | None) -> Iterator[Part]:
+    def _finish_arguments(self, missing: str | None) -> Iterator[TurnPart]:
         body = self._body
         assert body is not None and self._name is not None
         if isinstance(body, TaggedBody) and (self.state == "key" or body.in_value):
@@ -238,22 +238,24 @@ class CallReader:
         """Of a call that cannot be read."""
         return "malformed" if missing is None else "truncated"
 
-    def _end(self, status: Status, call: ToolCall | None, problem: str | None, missing: str | None = None) -> Part:
+    def _end(self, status: Status, call: ToolCall | None, problem: str | None, missing: str | None = None) -> TurnPart:
         if call is not None and missing:
             status = "missing_end"
         elif call is not None and self._tools is not None and call.name not in self._tools:
             status = "unknown_tool"
         self._made += 1
-        return Part("arguments" if self._announced else "call", "", True, Outcome(status, self._written, call, problem))
+        return TurnPart(
+            "arguments" if self._announced else "call", "", True, CallOutcome(status, self._written, call, problem)
+        )
 
-    def _announce(self, name: str) -> Part:
+    def _announce(self, name: str) -> TurnPart:
         self._announced, self._json = True, ""
-        return Part("call", name)
+        return TurnPart("call", name)
 
-    def _emit(self, piece: str) -> Iterator[Part]:
+    def _emit(self, piece: str) -> Iterator[TurnPart]:
         self._json += piece
         if piece:
-            yield Part("arguments", piece)
+            yield TurnPart("arguments", piece)
 
 
 def _declared(tool: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from ingot.tokens.call_reader import Outcome, Part
+from ingot.tokens.call_reader import CallOutcome, TurnPart
 from ingot.tokens.message import Message, ToolCall
 from ingot.tokens.syntax import Syntax
 
@@ -50,7 +50,7 @@ def find_layout(syntax: Syntax, render: Callable[[Message, bool], str]) -> Layou
     return found
 
 
-def put_together(parts: Iterable[Part], message: Message, layout: Layout, syntax: Syntax) -> Message:
+def put_together(parts: Iterable[TurnPart], message: Message, layout: Layout, syntax: Syntax) -> Message:
     """The message with the parts of its turn; what is wrong with a call is added to its problems."""
     called = False
     for part in parts:
@@ -73,7 +73,7 @@ def put_together(parts: Iterable[Part], message: Message, layout: Layout, syntax
     return message
 
 
-def _add_call(outcome: Outcome, message: Message, syntax: Syntax) -> None:
+def _add_call(outcome: CallOutcome, message: Message, syntax: Syntax) -> None:
     if outcome.call is not None:
         message.tool_calls.append(outcome.call)
     elif syntax.bare and outcome.written.lstrip()[:1] in ("{", "["):  # an answer that begins like a call

@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from ingot.tokens.call_reader import CallReader, Part, Section
+from ingot.tokens.call_reader import CallReader, Section, TurnPart
 from ingot.tokens.scan import Broken, Mark, Scanner, Text
 from ingot.tokens.syntax import TEXTS, Next, State, Syntax
 from ingot.tokens.tokenizer import Tokenizer
@@ -76,18 +76,18 @@ class TurnReader:
         """The character of the content with which the token that came last begins."""
         return self._scanner.start - self.foreign
 
-    def push(self, token: int) -> Iterator[Part]:
+    def push(self, token: int) -> Iterator[TurnPart]:
         """The parts that `token` adds."""
         for event in self._scanner.push(token):
             yield from self._event(event)
 
-    def read(self, tokens: Sequence[int]) -> Iterator[Part]:
+    def read(self, tokens: Sequence[int]) -> Iterator[TurnPart]:
         """The parts of a whole turn."""
         for event in self._scanner.push_all(tokens):
             yield from self._event(event)
         yield from self.finish()
 
-    def finish(self) -> Iterator[Part]:
+    def finish(self) -> Iterator[TurnPart]:
         """The parts that were held back, at the end of the turn."""
         for event in self._scanner.finish():
             yield from self._event(event)
@@ -96,7 +96,7 @@ class TurnReader:
         if self._reader is not None:
             yield from self._end_call(self._missing())
         elif self._state == "thinking":
-            yield Part("thinking", "", ends=True)
+            yield TurnPart("thinking", "", ends=True)
             self.problems.append(f"{self._missing() or 'the end of the trace'} is missing")
         elif self._header.strip():
             yield from self._end_header()
@@ -104,14 +104,14 @@ class TurnReader:
             self.problems.append(f"stray {', '.join(names)} in the {PART_NAMES[section]}")
         self._strays = {}
 
-    def _end_header(self) -> Iterator[Part]:
+    def _end_header(self) -> Iterator[TurnPart]:
         """What no mark made a message of: an answer, if it is text alone."""
         marks = self._syntax.marks("header")
         mark = next(mark for mark, to in marks.items() if to != "header")
         self.problems.append(f"no {mark.strip() or 'line break'} after {self._header.strip()!r}")
         if self._syntax.channels and not any(mark in self._header for mark in marks):
             self.foreign -= len(self._header)
-            yield Part("content", self._header)
+            yield TurnPart("content", self._header)
 
     def _look(self) -> None:
         """Look for the marks of the state, and beside the call for those that would be stray."""
@@ -125,7 +125,7 @@ class TurnReader:
             listed = [*self._syntax.marks(state), *(self._syntax.marks(unsure) if unsure else ())]
             self._scanner.look_for(listed, any_sign=unsure is not None)
 
-    def _event(self, event: Text | Mark | Broken) -> Iterator[Part]:
+    def _event(self, event: Text | Mark | Broken) -> Iterator[TurnPart]:
         if isinstance(event, Broken):
             self.problems.append(f"the {PART_NAMES[self.section]} is not valid UTF-8")
         elif isinstance(event, Text):
@@ -134,7 +134,7 @@ class TurnReader:
             yield from self._mark(event.name, event.length)
         self._look()
 
-    def _text(self, text: str) -> Iterator[Part]:
+    def _text(self, text: str) -> Iterator[TurnPart]:
         if self._undecided is not None and self._bare is not None:
             self._undecided += text
             begins, may_begin, state = self._bare
@@ -154,9 +154,9 @@ class TurnReader:
                 if self._calls:
                     self._say_once("text after a tool call")
                 self._answered = True
-            yield Part("thinking" if self._state == "thinking" else "content", text)
+            yield TurnPart("thinking" if self._state == "thinking" else "content", text)
 
-    def _decided(self, state: State) -> Iterator[Part]:
+    def _decided(self, state: State) -> Iterator[TurnPart]:
         """What may have been a bare call is one, or is not."""
         text, self._undecided = self._undecided or "", None
         if state != "content":
@@ -164,7 +164,7 @@ class TurnReader:
             self._begin_call(state, "")
         yield from self._text(text)
 
-    def _mark(self, name: str, length: int) -> Iterator[Part]:
+    def _mark(self, name: str, length: int) -> Iterator[TurnPart]:
         reader = self._reader
         if length and reader is not None and (reader.in_string or name not in self._syntax.marks(reader.state)):
             yield from self._text(name)
@@ -183,11 +183,11 @@ class TurnReader:
         self.foreign += length
         yield from self._go(name, to)
 
-    def _unlisted(self, name: str) -> Iterator[Part]:
+    def _unlisted(self, name: str) -> Iterator[TurnPart]:
         """A special token that the state does not list: it ends what was not ended, or is stray."""
         outside = self._syntax.marks("content")
         if self._state == "thinking" and name in self._syntax.openers:
-            yield Part("thinking", "", ends=True)
+            yield TurnPart("thinking", "", ends=True)
             self.problems.append(f"{self._missing() or 'the end of the trace'} is missing")
             self._state = "content"
             yield from self._go(name, outside[name])
@@ -212,7 +212,7 @@ class TurnReader:
                 return state, match[1] if match.re.groups else None
         return "content", None
 
-    def _go(self, name: str, next: Next) -> Iterator[Part]:
+    def _go(self, name: str, next: Next) -> Iterator[TurnPart]:
         """Follow a mark to the state that it leads to."""
         to, called = self._target(next)
         if self._reader is not None and to not in TEXTS:
@@ -221,7 +221,7 @@ class TurnReader:
         if self._reader is not None:
             yield from self._end_call(None, name)
         elif self._state == "thinking" and to != "thinking":
-            yield Part("thinking", "", ends=True)
+            yield TurnPart("thinking", "", ends=True)
         self._header = (self._header + name if self._state == "header" else "") if to == "header" else ""
         if to not in TEXTS:
             self._begin_call(to, name)
@@ -235,11 +235,11 @@ class TurnReader:
             self._undecided = ""
         self._state = to
 
-    def _begin_trace(self) -> Iterator[Part]:
+    def _begin_trace(self) -> Iterator[TurnPart]:
         if not self._syntax.channels and (self._traces or self._answered or self._calls):
             self.problems.append("a trace after the answer began" if self._answered else "a second trace")
         self._traces += 1
-        yield Part("thinking", "")
+        yield TurnPart("thinking", "")
 
     def _begin_call(self, state: State, mark: str) -> None:
         self._calls += 1
@@ -247,7 +247,7 @@ class TurnReader:
         self._reader = CallReader(self._syntax, state, self._tools, mark)
         self._state = state
 
-    def _end_call(self, missing: str | None, mark: str = "") -> Iterator[Part]:
+    def _end_call(self, missing: str | None, mark: str = "") -> Iterator[TurnPart]:
         reader, self._reader = self._reader, None
         assert reader is not None
         self._state = "content"

@@ -32,8 +32,11 @@ def this_command() -> str:
 
 
 @contextmanager
-def lock_folder(folder: Path, command: str | None = None) -> Iterator[None]:
-    """Hold the lock of `folder` (made if it is not there) while inside; raises `RunLocked` at once if it is taken."""
+def lock_folder(folder: Path, command: str | None = None) -> Iterator[int]:
+    """Hold the lock of `folder` (made if it is not there) while inside; raises `RunLocked` at once if it is taken.
+
+    Gives the lock's descriptor: a process that inherits it holds the lock too, until both have ended.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
@@ -49,7 +52,7 @@ def lock_folder(folder: Path, command: str | None = None) -> Iterator[None]:
         }
         os.ftruncate(descriptor, 0)
         os.pwrite(descriptor, (json.dumps(holder) + "\n").encode(), 0)
-        yield
+        yield descriptor
     finally:
         os.close(descriptor)
 

@@ -53,3 +53,9 @@ def _row(line: bytes) -> dict[str, Any] | None:
     except (ValueError, RecursionError):  # ValueError: no JSON, or bytes that are no text
         return None
     return row if isinstance(row, dict) and isinstance(row.get("step"), int) else None
+
+
+def metric_by_step(folder: Path, metric: str) -> dict[int, float]:
+    """A metric of a stage by step, as far as it has been written."""
+    rows = MetricsLog(folder / "metrics.jsonl").read()
+    return {row["step"]: float(row[metric]) for row in rows if isinstance(row.get(metric), int | float)}

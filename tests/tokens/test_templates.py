@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import PreTrainedTokenizerFast
 
-from ingot.tokens.call_reader import Part
+from ingot.tokens.call_reader import TurnPart
 from ingot.tokens.chat import ChatFormat
 from ingot.tokens.message import Message, ToolCall
 from ingot.tokens.template_files import template_names, template_options, template_text
@@ -168,12 +168,12 @@ def test_what_is_written_is_read_back(tokenizers: dict[str, Tokenizer], name: st
     check()
 
 
-def joined(parts: Iterable[Part]) -> list[Part]:
+def joined(parts: Iterable[TurnPart]) -> list[TurnPart]:
     """The parts with the texts of a section put together."""
-    made: list[Part] = []
+    made: list[TurnPart] = []
     for part in parts:
         if made and made[-1].section == part.section and not made[-1].ends:
-            part = Part(part.section, made.pop().text + part.text, part.ends)
+            part = TurnPart(part.section, made.pop().text + part.text, part.ends)
         made.append(part)
     return made
 

@@ -57,14 +57,14 @@ SHOWN = frozenset({THINK_START, THINK_END, TOOL_CALL_START, TOOL_CALL_END, TOOL_
 FIX = "`ingot export` a folder: transformers, vLLM and SGLang read the tokenizer as it is"
 
 
-class Vocabulary(NamedTuple):
+class GgufVocabulary(NamedTuple):
     """The metadata, and notes for the person who writes the file."""
 
     metadata: dict[str, Any]
     notes: tuple[str, ...]
 
 
-def vocabulary(tokenizer: Tokenizer, rows: int, place: str) -> Vocabulary:
+def vocabulary(tokenizer: Tokenizer, rows: int, place: str) -> GgufVocabulary:
     """The metadata of a tokenizer, for a model whose embedding has so many `rows`."""
     if tokenizer.vocabulary_size > rows:
         problem = f"the tokenizer has {tokenizer.vocabulary_size:,} tokens, the model {rows:,}"
@@ -78,7 +78,7 @@ def vocabulary(tokenizer: Tokenizer, rows: int, place: str) -> Vocabulary:
         found["tokenizer.chat_template"] = tokenizer.chat_template
     if name in NEAR or not _comes_back(state, found, place):
         found[HUGGINGFACE] = json.dumps(state, ensure_ascii=False, separators=(",", ":"))
-    return Vocabulary(found, (*notes, *_stops(tokenizer, metadata)))
+    return GgufVocabulary(found, (*notes, *_stops(tokenizer, metadata)))
 
 
 def _comes_back(state: Mapping[str, Any], metadata: Mapping[str, Any], place: str) -> bool:

@@ -7,19 +7,26 @@ A score is a mean over n questions of the mean of K samples each. Its variance h
 `between` is the variance of the questions' true means: only other questions, or a paired comparison, help against it. `within`
 is the mean variance of the samples of one question: more samples help. From samples, within = mean of s_i^2 and between =
 variance of the means - within / K, which is unbiased (one-way analysis of variance).
+
+Few runs are compared by a t-test. Its chance to see a true difference d, with standard error e and v degrees of freedom:
+
+    power = 1 - P(|T| <= t),  T = (Z + d / e) / U      Z normal, v U^2 chi-square with v degrees: noncentral t
 """
 
 from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
-from ingot.evals.scores.distributions import NORMAL
+from ingot.evals.scores.distributions import NORMAL, critical
 from ingot.evals.scores.statistics import CONFIDENCE
 
 POWER = 0.8
+PANELS = 1024  # of Simpson's rule for each stretch of U: nine digits
+MOST_RUNS = 1000
 
 
 @dataclass(frozen=True)
@@ -71,6 +78,73 @@ def questions_needed(
 def smallest_difference(standard_error: float, *, confidence: float = CONFIDENCE, power: float = POWER) -> float:
     """The smallest true difference that a comparison with this standard error shows with this power."""
     return _reach(confidence, power) * standard_error
+
+
+def power_of_t_test(difference: float, standard_error: float, degrees: float, level: float = 1 - CONFIDENCE) -> float:
+    """The chance that a two-sided t-test at this level sees a true difference that is measured with this standard error."""
+    if standard_error == 0:
+        return 1.0 if difference else level
+    shift, limit = abs(difference) / standard_error, critical(1 - level, degrees)
+    if math.isinf(limit):
+        return 0.0
+    if math.isinf(degrees):
+        return NORMAL.cdf(shift - limit) + NORMAL.cdf(-shift - limit)
+    constant = math.log(2) + degrees / 2 * math.log(degrees / 2) - math.lgamma(degrees / 2)
+
+    def weighed(u: float) -> float:
+        seen = NORMAL.cdf(shift - limit * u) + NORMAL.cdf(-shift - limit * u)
+        power = (degrees - 1) * math.log(u) if u else 0.0 if degrees == 1 else -math.inf
+        return math.exp(constant + power - degrees * u * u / 2) * seen
+
+    end, turn, width = 1 + 12 / math.sqrt(degrees), shift / limit, 9 / limit  # `seen` falls from 1 to 0 around the turn
+    edges = sorted({0.0, end, *(min(max(0.0, edge), end) for edge in (turn - width, turn + width))})
+    return min(1.0, math.fsum(_simpson(weighed, left, right) for left, right in pairwise(edges)))
+
+
+def _simpson(function: Callable[[float], float], left: float, right: float) -> float:
+    step = (right - left) / PANELS
+    values = [function(left + number * step) for number in range(PANELS + 1)]
+    return step / 3 * (values[0] + 4 * math.fsum(values[1:-1:2]) + 2 * math.fsum(values[2:-1:2]) + values[-1])
+
+
+def runs_needed(
+    difference: float, deviation: float, *, paired: bool, level: float = 1 - CONFIDENCE, power: float = POWER
+) -> int | None:
+    """How many runs of each of two recipes show a true difference; None for more than a thousand.
+
+    `deviation` is that of the differences of pairs, or of the runs of one recipe where they are not paired.
+    """
+
+    def enough(runs: int) -> bool:
+        error = deviation * math.sqrt((1 if paired else 2) / runs)
+        return power_of_t_test(difference, error, runs - 1 if paired else 2 * runs - 2, level) >= power
+
+    if difference == 0 or not enough(MOST_RUNS):
+        return None
+    low, high = 1, MOST_RUNS  # one run is never enough, that many are
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if enough(middle) else (middle, high)
+    return high
+
+
+def difference_shown(
+    deviation: float, runs: int, *, paired: bool, level: float = 1 - CONFIDENCE, power: float = POWER
+) -> float:
+    """The smallest true difference that so many runs of each of two recipes show with this power; infinite for one run."""
+    degrees = runs - 1 if paired else 2 * runs - 2
+    if runs < 2:
+        return math.inf
+    error = deviation * math.sqrt((1 if paired else 2) / runs)
+    if error == 0:
+        return 0.0
+    low, high = 0.0, 1.0
+    while power_of_t_test(high, 1.0, degrees, level) < power:
+        low, high = high, 2 * high
+    for _ in range(50):
+        middle = (low + high) / 2
+        low, high = (low, middle) if power_of_t_test(middle, 1.0, degrees, level) >= power else (middle, high)
+    return high * error
 
 
 def _reach(confidence: float, power: float) -> float:

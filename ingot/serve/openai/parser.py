@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from ingot.inference.text import StopStrings
-from ingot.tokens.call_reader import Part, Section
+from ingot.tokens.call_reader import Section, TurnPart
 from ingot.tokens.syntax import Syntax
 from ingot.tokens.tokenizer import Tokenizer
 from ingot.tokens.turn import TurnReader
@@ -86,7 +86,7 @@ class TurnParser:
             deltas += [*self._content_text(self._content.finish()), *self._end_blanks()]
         return deltas
 
-    def _deltas(self, parts: Iterable[Part]) -> Iterator[Delta]:
+    def _deltas(self, parts: Iterable[TurnPart]) -> Iterator[Delta]:
         for part in parts:
             yield from self._enter("call" if part.section == "arguments" else part.section)
             if part.section == "content":

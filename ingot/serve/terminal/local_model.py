@@ -17,7 +17,7 @@ from ingot.inference.engine import Engine
 from ingot.inference.load import load_to_sample
 from ingot.inference.sampling import Sampling
 from ingot.serve.terminal.conversation import Piece
-from ingot.tokens.call_reader import Part
+from ingot.tokens.call_reader import TurnPart
 from ingot.tokens.chat import ChatFormat, Message
 from ingot.tokens.turn import TurnReader
 from ingot.workspace.errors import ArtifactError, IngotError
@@ -129,7 +129,7 @@ class PieceReader:
         """The rest, with a character that was never completed."""
         yield from self._pieces(self._reader.finish())
 
-    def _pieces(self, parts: Iterator[Part]) -> Iterator[Piece]:
+    def _pieces(self, parts: Iterator[TurnPart]) -> Iterator[Piece]:
         for part in parts:
             if part.section in ("content", "thinking"):
                 yield from [Piece(part.section, part.text)] if part.text else []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ingot.tokens.call_reader import Outcome
+from ingot.tokens.call_reader import CallOutcome
 from ingot.tokens.chat import ChatFormat
 from ingot.tokens.message import Message, ToolCall
 from ingot.tokens.template_files import template_text
@@ -58,7 +58,7 @@ CASES: list[tuple[str, str, str, list[ToolCall]]] = [
 ]
 
 
-def outcomes(label: str, text: str, marks: str = "tokens") -> list[Outcome]:
+def outcomes(label: str, text: str, marks: str = "tokens") -> list[CallOutcome]:
     chat = CHATS[label, marks]
     reader = TurnReader(chat.tokenizer, chat.syntax, tools=TOOLS)
     return [part.outcome for part in reader.read(sampled(chat, text)) if part.outcome is not None]

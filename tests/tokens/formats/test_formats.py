@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ingot.serve.openai.parser import TurnParser
-from ingot.tokens.call_reader import Part
+from ingot.tokens.call_reader import TurnPart
 from ingot.tokens.chat import ChatFormat
 from ingot.tokens.message import Message, ToolCall
 from ingot.tokens.syntax import formats
@@ -97,26 +97,26 @@ def test_the_example_of_harmony() -> None:
     assert message.tool_calls == [ToolCall("f", {"k": 1})] and not message.problems
 
 
-def joined(parts: list[Part]) -> list[Part]:
+def joined(parts: list[TurnPart]) -> list[TurnPart]:
     """The parts with the texts of a section put together."""
-    made: list[Part] = []
+    made: list[TurnPart] = []
     for part in parts:
         if made and made[-1].section == part.section != "call" and not made[-1].ends:
-            part = Part(part.section, made.pop().text + part.text, part.ends, part.outcome)
+            part = TurnPart(part.section, made.pop().text + part.text, part.ends, part.outcome)
         made.append(part)
     return made
 
 
-def said(part: Part) -> str:
+def said(part: TurnPart) -> str:
     """What the model wrote for a part; what it wrote for a call comes when that has ended."""
     if part.outcome is not None:
         return part.outcome.written
     return part.text if part.section in ("content", "thinking") else ""
 
 
-def read_in(chat: ChatFormat, tokens: list[int], cuts: list[int], **options: Any) -> tuple[list[Part], list[str]]:
+def read_in(chat: ChatFormat, tokens: list[int], cuts: list[int], **options: Any) -> tuple[list[TurnPart], list[str]]:
     """The parts of a turn that comes in pieces."""
-    reader, parts = TurnReader(chat.tokenizer, chat.syntax, **options), list[Part]()
+    reader, parts = TurnReader(chat.tokenizer, chat.syntax, **options), list[TurnPart]()
     for start, end in zip([0, *cuts], [*cuts, len(tokens)], strict=True):
         for event in reader._scanner.push_all(tokens[start:end]):
             parts += reader._event(event)
