@@ -66,7 +66,9 @@ def test_the_plan_says_what_it_costs_and_writes_nothing() -> None:
         assert shown.exit_code == 0
         assert "to do: 6 of 6 runs" in shown.stdout and "FLOPs" in shown.stdout
         assert "once for all: curate, tokenizer, tokenize" in shown.stdout
-    assert "this is more than the budget of 1" in ingot("ablate", "a.yaml", "--plan", "--budget-flops", "1").stdout
+    for budget in ("flops", "hours"):
+        shown = ingot("ablate", "a.yaml", "--plan", f"--budget-{budget}", "1e-6")
+        assert "this is more than the budget of " in shown.stdout, budget
     assert not Path("runs").exists()
     plan = json.loads(ingot("ablate", "a.yaml", "--plan", "--json").stdout)
     assert [row["arm"] for row in plan["arms"]] == ["baseline", "slow", "baseline-x0.5"]

@@ -81,6 +81,8 @@ def show_plan(ablation: Ablation, runs: Path, budget: Budget, *, as_json: bool) 
         typer.echo(f"once for all: {', '.join(cost.shared)}")
     if budget.flops is not None and cost.flops is not None and cost.flops + cost.spent_flops > budget.flops:
         typer.echo(f"this is more than the budget of {quantity(budget.flops)}FLOPs: what does not fit is not run")
+    if budget.seconds is not None and cost.seconds is not None and cost.seconds + cost.spent_seconds > budget.seconds:
+        typer.echo(f"this is more than the budget of {format_seconds(budget.seconds)}: what does not fit is not run")
     typer.echo(f"{_family(ablation)}\nresults: {ablation.folder(runs)}")
 
 
@@ -230,6 +232,4 @@ def _matched(arm: Arm) -> str:
 def _family(ablation: Ablation) -> str:
     tests = (len(ablation.arms) - 1) * len(ablation.targets)
     metrics = ", ".join(target.text for target in ablation.targets)
-    return (
-        f"compared by {metrics}: {tests} differences, Holm's level {ablation.config.level:g} for all of them together"
-    )
+    return f"compared by {metrics}: {tests} difference{'' if tests == 1 else 's'}, Holm's level {ablation.config.level:g} for all of them together"
