@@ -48,6 +48,8 @@ WAIT_SECONDS = 0.05  # between two calls of `between`
 
 def _as_mapping(value: Any) -> Any:
     """A list as a mapping to weights of 1."""
+    if isinstance(value, str):
+        raise ValueError("write a list of functions, [file.py:function], or a mapping of them to weights")
     if not isinstance(value, list | tuple) or not all(isinstance(name, str) for name in value):
         return value
     if twice := {name for name in value if value.count(name) > 1}:
