@@ -25,7 +25,7 @@ from ingot.python.call import OF_EVERY_CALL
 from ingot.python.result import Result
 from ingot.recipe.stages import STAGES
 from ingot.train.losses.terms import Distributions
-from ingot.workspace.errors import DataError, RecipeError
+from ingot.workspace.errors import CheckFailed, DataError, RecipeError
 from ingot.workspace.files import read_json, read_jsonl
 from tests.python.conftest import PAIRS, TALK, TINY
 
@@ -228,6 +228,12 @@ def test_a_reward_moves_what_it_rewards(model: Path) -> None:
         (lambda model: ingot.sft(model, [], **TINY), "there are no rows"),
         (lambda model: ingot.sft(model, cast("Any", 5), **TINY), "the data: a int holds no rows\n  fix: give a list"),
         (lambda model: ingot.fit(model, 5, squared, **TINY), "the data: a int holds no rows"),
+        (lambda model: ingot.merge([]), "ingot.merge: merge.inputs.checkpoints: none is named"),
+        (lambda model: ingot.evaluate(model, "gsm8k", data="nowhere"), "data: nowhere: there is no such folder"),
+        (
+            lambda model: ingot.prefer(model, PAIRS[:1], **TINY),
+            "a step needs 16\n  fix: give more rows, a lower batch_p",
+        ),
         (lambda model: ingot.sft(model, TALK, **TINY, name=""), "ingot.sft: name: '' is no name of a run"),
         (lambda model: ingot.sft(model, TALK, **TINY, name="../up"), "'../up' is no name of a run"),
         (lambda model: ingot.sft(model, TALK, **TINY, folder=__file__), f"{__file__} is a file"),
@@ -241,7 +247,7 @@ def test_a_reward_moves_what_it_rewards(model: Path) -> None:
     ],
 )
 def test_what_is_wrong_is_said(call: Callable[[Path], Result], said: str, model: Path) -> None:
-    with pytest.raises((RecipeError, DataError)) as caught:
+    with pytest.raises((RecipeError, DataError, CheckFailed)) as caught:
         call(model)
     assert said in str(caught.value)
 
