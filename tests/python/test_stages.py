@@ -27,6 +27,7 @@ from ingot.recipe.stages import STAGES
 from ingot.train.losses.terms import Distributions
 from ingot.workspace.errors import CheckFailed, DataError, RecipeError
 from ingot.workspace.files import read_json, read_jsonl
+from ingot.workspace.progress import Progress
 from tests.python.conftest import PAIRS, TALK, TINY
 
 SAMPLED = {**TINY, "steps": 2, "prompts_per_step": 2, "max_new_tokens": 4, "record_every": 1}
@@ -250,6 +251,35 @@ def test_what_is_wrong_is_said(call: Callable[[Path], Result], said: str, model:
     with pytest.raises((RecipeError, DataError, CheckFailed)) as caught:
         call(model)
     assert said in str(caught.value)
+
+
+def detached(tokens: Any) -> Any:
+    return tokens.logits.detach().logsumexp(-1)
+
+
+def test_a_loss_without_a_gradient_is_named(model: Path) -> None:
+    with pytest.raises(CheckFailed, match="detached: the loss has no gradient"):
+        ingot.fit(model, sequences, detached, **TINY)
+
+
+class Lines(Progress):
+    """What is said, as a list."""
+
+    def __init__(self) -> None:
+        self.said: list[str] = []
+
+    def say(self, text: str) -> None:
+        self.said.append(text)
+
+
+@pytest.mark.parametrize(
+    ("row", "rewards", "warned"),
+    [({}, [], True), ({"answer": "2"}, [], False), ({}, [brevity], False)],
+)
+def test_prompts_that_can_earn_nothing_are_warned_of(row: Any, rewards: Any, warned: bool, model: Path) -> None:
+    shown = Lines()
+    ingot.rl(model, [{"prompt": "1 + 1?", **row}], rewards=rewards, group=2, progress=shown, **SAMPLED)
+    assert any("whatever is answered earns 0" in line for line in shown.said) is warned
 
 
 def test_numbers_of_numpy_are_numbers(model: Path) -> None:
