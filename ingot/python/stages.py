@@ -157,6 +157,9 @@ def _tasks(call: StageCall, tasks: Any) -> Any:
         return tasks if "weights" in tasks else {"weights": dict(tasks)}
     if isinstance(tasks, type) and issubclass(tasks, Environment):
         return {"weights": {tasks: 1.0}}
+    if isinstance(tasks, Environment | type):
+        fix = "give a class of Environment; with options: {'weights': {Class: 1.0}, Class: {'option': value}}"
+        raise RecipeError(f"{tasks!r:.80} is no task kind", place=f"{call.function}: tasks", fix=fix)
     if isinstance(tasks, str) and (is_outside(tasks) or tasks in TASKS.names()):
         return {"weights": {tasks: 1.0}}
     if isinstance(tasks, list | tuple) and tasks and all(isinstance(each, type) for each in tasks):

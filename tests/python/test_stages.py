@@ -229,6 +229,8 @@ def test_a_reward_moves_what_it_rewards(model: Path) -> None:
         (lambda model: ingot.sft(model, [], **TINY), "there are no rows"),
         (lambda model: ingot.sft(model, cast("Any", 5), **TINY), "the data: a int holds no rows\n  fix: give a list"),
         (lambda model: ingot.fit(model, 5, squared, **TINY), "the data: a int holds no rows"),
+        (lambda model: ingot.rl(model, Digits(), **SAMPLED), "is no task kind\n  fix: give a class of Environment"),
+        (lambda model: ingot.rl(model, dict, **SAMPLED), "<class 'dict'> is no task kind"),
         (lambda model: ingot.merge([]), "ingot.merge: merge.inputs.checkpoints: none is named"),
         (lambda model: ingot.evaluate(model, "gsm8k", data="nowhere"), "data: nowhere: there is no such folder"),
         (
