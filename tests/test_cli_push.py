@@ -96,7 +96,18 @@ def test_scores_of_another_run_and_a_base_of_the_hub(run: Path, hub: FakeHub) ->
     ingot.evaluate(taught, [suite], device="cpu", name="measured")
     card = push(str(taught.folder), "me/taught", "--scores", "runs/measured", "--dry-run")
     assert yaml.safe_load(card.split("---\n")[1])["base_model"] == ["you/base"]
-    assert commit in card and "| accuracy/no_think |" in card
+    assert commit in card and "| accuracy/no_think |" in card and "warning" not in card
+    other = push(str(run), "me/small", "--scores", "runs/measured", "--dry-run")  # the output has stderr, too
+    assert f"are of {taught.checkpoint}, and the model is {find_stage(run / 'sft')}" in other
+    own = push(str(run), "me/small", "--scores", str(run), "--dry-run")
+    assert "| accuracy/no_think |" in own and "warning" not in own
+
+
+def test_what_cannot_be_a_name_is_refused_before_anything_is_asked(run: Path, hub: FakeHub) -> None:
+    for name in ("a b/c", "a/b/c", "a/b@main", "a/"):
+        with pytest.raises(ArtifactError, match="this cannot be a name on the hub"):
+            push(str(run), name, "--dry-run")
+    assert hub.requests == []
 
 
 def test_private_models_and_branches(run: Path, hub: FakeHub) -> None:

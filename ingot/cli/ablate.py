@@ -13,6 +13,8 @@ from ingot.cli.options import RUNS, JsonOption, RunsOption
 from ingot.cli.show import command_line, console, print_json, quantity
 
 if TYPE_CHECKING:
+    from rich.console import JustifyMethod
+
     from ingot.lab.ablation import Ablation, Arm
     from ingot.lab.findings import Findings
     from ingot.lab.run_ablation import Budget
@@ -81,6 +83,8 @@ def show_plan(ablation: Ablation, runs: Path, budget: Budget, *, as_json: bool) 
         typer.echo(f"once for all: {', '.join(cost.shared)}")
     if budget.flops is not None and cost.flops is not None and cost.flops + cost.spent_flops > budget.flops:
         typer.echo(f"this is more than the budget of {quantity(budget.flops)}FLOPs: what does not fit is not run")
+    if budget.seconds is not None and cost.seconds is not None and cost.seconds + cost.spent_seconds > budget.seconds:
+        typer.echo(f"this is more than the budget of {format_seconds(budget.seconds)}: what does not fit is not run")
     typer.echo(f"{_family(ablation)}\nresults: {ablation.folder(runs)}")
 
 
@@ -129,55 +133,39 @@ def show_decisions(found: Findings) -> None:
     from ingot.lab.notes import notes
 
     first = found.metrics[0]
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    columns = (
-        "arm",
-        first.name,
-        "gain",
-        "95 % interval",
-        "p (Holm)",
-        "parameters",
-        "FLOPs",
-        "tokens/s",
-        "memory",
-        "speed-up",
-        "verdict",
-    )
-    for column in columns:
-        table.add_column(
-            column, justify="left" if column in ("arm", "verdict") else "right", no_wrap=column != "verdict"
-        )
+    gains = Table(box=None, pad_edge=False, header_style="bold")
+    for column in ("arm", first.name, "gain", "95 % interval", "p (Holm)", "verdict"):
+        named = column in ("arm", first.name)  # long names fold; numbers and the verdict stay whole
+        justify: JustifyMethod = "left" if column in ("arm", "verdict") else "right"
+        gains.add_column(column, justify=justify, no_wrap=not named, overflow="fold")
+    costs = Table(box=None, pad_edge=False, header_style="bold")
+    for column in ("arm", "parameters", "FLOPs", "tokens/s", "memory", "speed-up"):
+        costs.add_column(column, justify="left" if column == "arm" else "right", overflow="fold")
     base = found.arms[0]
     noise = found.decisions.noise[0]
     spread = "" if noise.deviation is None else f" ± {noise.deviation:.2g}"
-    table.add_row(
-        "baseline",
-        f"{noise.mean:.5g}{spread}" if first.arms.get("baseline") else "–",
-        "",
-        "",
-        "",
-        *_costs(found, 0),
-        "",
-        "",
-    )
+    gains.add_row("baseline", f"{noise.mean:.5g}{spread}" if first.arms.get("baseline") else "–")
+    costs.add_row("baseline", *_costs(found, 0))
+    reasons = []
     for number, decision in enumerate(found.decisions.decisions, start=1):
         arm = found.arms[number].arm
         one = next((each for each in decision.differences if each.metric == first.name), None)
         values = list(first.arms.get(arm.name, {}).values())
-        cells = [
-            arm.name + (" (confounded)" if arm.confounded else ""),
-            f"{math.fsum(values) / len(values):.5g}" if values else "–",
-        ]
+        name = arm.name + (" (confounded)" if arm.confounded else "")
+        cells = [name, f"{math.fsum(values) / len(values):.5g}" if values else "–"]
         if one is None or one.gain is None or one.gain_interval is None:
             cells += ["", "", ""]
         else:
             low, high = one.gain_interval
             interval = f"{low:+.2%} to {high:+.2%}" if math.isfinite(low) else ""
             cells += [f"{one.gain:+.2%}", interval, f"{one.corrected:.2g}" if one.tested else ""]
-        faster = _speed_up(found.arms[number].speed_up)
-        row = [*cells, *_costs(found, number), faster, f"{decision.kind}: {decision.why}"]
-        table.add_row(*(Text(cell, COLOURS[decision.kind] if cell is row[-1] else "") for cell in row))
-    console().print(table)
+        gains.add_row(*map(Text, cells), Text(decision.kind, COLOURS[decision.kind]))
+        costs.add_row(*map(Text, (name, *_costs(found, number), _speed_up(found.arms[number].speed_up))))
+        reasons.append(f"{name}: {decision.why}")
+    console().print(gains)
+    for line in reasons:
+        typer.echo(line)
+    console().print(costs)
     for line in notes(found):
         typer.echo(line)
     for each in found.failed:
@@ -230,6 +218,5 @@ def _matched(arm: Arm) -> str:
 def _family(ablation: Ablation) -> str:
     tests = (len(ablation.arms) - 1) * len(ablation.targets)
     metrics = ", ".join(target.text for target in ablation.targets)
-    return (
-        f"compared by {metrics}: {tests} differences, Holm's level {ablation.config.level:g} for all of them together"
-    )
+    tested = f"{tests} difference{'' if tests == 1 else 's'}"
+    return f"compared by {metrics}: {tested}, Holm's level {ablation.config.level:g} for all of them together"

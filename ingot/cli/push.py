@@ -37,14 +37,19 @@ def push_command(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the card; write nothing.")] = False,
 ) -> None:
     """Write a model to the Hugging Face hub, with a card made of its recipe, scores and claims."""
-    from ingot.report.card import make_card
+    from ingot.report.card import make_card, measured
 
+    _check_name(name)
     found = find_checkpoint(source)
     if not found.exists():
         raise ArtifactError(
             "there is no such model", place=str(source), fix="give a run, a stage of it, or a checkpoint"
         )
-    card = make_card(name, found, [find_scores(each) for each in scores or ()])
+    folders = [find_scores(each) for each in scores or ()]
+    card = make_card(name, found, folders)
+    for each in folders:
+        if (other := measured(each)) is not None and _stage(other) != _stage(found):
+            typer.echo(f"warning: the scores in {each} are of {other}, and the model is {found}", err=True)
     if dry_run:
         typer.echo(card)
         return
@@ -55,6 +60,23 @@ def push_command(
         typer.echo(f"pushed: {_upload(folder, name, private=private, revision=revision)}")
     at = "" if revision == MAIN else f"@{revision}"
     typer.echo(f"next:\n  ingot chat {name}{at}")
+
+
+def _check_name(name: str) -> None:
+    """Refuse what cannot be a name on the hub, without asking it."""
+    from huggingface_hub.utils import HFValidationError, validate_repo_id
+
+    try:
+        validate_repo_id(name)
+    except HFValidationError as error:
+        fix = "write ORG/NAME, with letters, digits, dots, - and _"
+        raise ArtifactError("this cannot be a name on the hub", place=name, fix=fix) from error
+
+
+def _stage(checkpoint: Path) -> Path:
+    """The folder of the stage that holds a checkpoint, or the checkpoint itself."""
+    path = checkpoint.resolve()
+    return path.parent if path.name == "checkpoint" else path
 
 
 def _export(source: Path, folder: Path, model_type: str | None, dtype: Dtype | None) -> None:

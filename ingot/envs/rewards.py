@@ -40,6 +40,7 @@ from ingot.workspace.outside import load_outside, raised_at
 
 TASK = "task"
 """Instead of a function: what the environment itself gives."""
+RAISED = (Exception, SystemExit)  # an exit, as of argparse, would end the thread in which all functions are called
 OF_ANSWERS = (ValueError, LookupError, ArithmeticError, SyntaxError, RecursionError)
 SECONDS = 120.0  # for one function and one answer
 WAIT_SECONDS = 0.05  # between two calls of `between`
@@ -47,6 +48,8 @@ WAIT_SECONDS = 0.05  # between two calls of `between`
 
 def _as_mapping(value: Any) -> Any:
     """A list as a mapping to weights of 1."""
+    if isinstance(value, str):
+        raise ValueError("write a list of functions, [file.py:function], or a mapping of them to weights")
     if not isinstance(value, list | tuple) or not all(isinstance(name, str) for name in value):
         return value
     if twice := {name for name in value if value.count(name) > 1}:
@@ -113,8 +116,8 @@ class OwnRewards:
 
     def _check(self, name: str, results: Sequence[Any]) -> None:
         """End the run for what is not an answer's doing."""
-        raised = [each for each in results if isinstance(each, Exception)]
-        numbers = [each for each in results if not isinstance(each, Exception)]
+        raised = [each for each in results if isinstance(each, RAISED)]
+        numbers = [each for each in results if not isinstance(each, RAISED)]
         for value in numbers:
             if not isinstance(value, Real) or not math.isfinite(value):
                 fix = "return a finite number for every episode, 0.0 for an answer that earns nothing"
@@ -128,7 +131,7 @@ class OwnRewards:
         if broken and len(broken) == len(results) and name not in self.worked:
             raise self._failure(name, broken[0], f" for each of the first {len(broken)} answers") from broken[0]
 
-    def _failure(self, name: str, error: Exception, when: str) -> CheckFailed:
+    def _failure(self, name: str, error: BaseException, when: str) -> CheckFailed:
         spec = self.specs[name]
         return CheckFailed(
             f"the reward {name} raised {type(error).__name__}{when}: {error}",
@@ -158,5 +161,5 @@ async def _outcome(function: Callable[[Episode], Any], episode: Episode) -> Any:
         if inspect.iscoroutinefunction(function):
             return await function(episode)
         return await asyncio.to_thread(function, episode)
-    except Exception as error:  # noqa: BLE001 - code of the user's, which may raise anything
+    except RAISED as error:  # code of the user's, which may raise anything
         return error

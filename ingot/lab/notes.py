@@ -40,7 +40,8 @@ def _test(found: Findings) -> Iterator[str]:
     tests, level = found.decisions.tests, found.ablation.config.level
     if tests:
         pairs = "paired by seed" if not apart else f"paired by seed, but {', '.join(apart)} not: other data (Welch)"
-        yield f"t-tests {pairs}; p-values by Holm's method over {tests} differences, adopted or rejected below {level:g}"
+        tested = f"{tests} difference{'' if tests == 1 else 's'}"
+        yield f"t-tests {pairs}; p-values by Holm's method over {tested}, adopted or rejected below {level:g}"
     confounded = [arm.arm.name for arm in found.arms if arm.arm.confounded]
     if confounded:
         yield f"confounded: {', '.join(confounded)} changes several variables, and no table can say which of them it was"

@@ -55,6 +55,9 @@ class OwnTerm(LossTerm):
             found = f"shape {tuple(values.shape)}" if isinstance(values, Tensor) else type(values).__name__
             fix = "return one number for each token: they are weighted and averaged over the whole step"
             raise CheckFailed(f"the loss of {len(tokens.targets)} tokens has {found}", place=self.place, fix=fix)
+        if tokens.logits.requires_grad and not values.requires_grad:
+            fix = "compute it from tokens.logits by torch, without detach, item, numpy or no_grad"
+            raise CheckFailed("the loss has no gradient: it does not depend on the model", place=self.place, fix=fix)
         return {self.name: values.float()}
 
 

@@ -72,10 +72,18 @@ class Prefer(PostStage[PreferConfig]):
         config = self.config
         if config.pairs.files:
             found: Pairs = self._read().pairs
-            return found, within(found, config.longest_gap), "give more rows, or a larger length_gap"
+            return (
+                found,
+                within(found, config.longest_gap),
+                "give more rows, a lower batch_pairs or a larger length_gap",
+            )
         if config.pairs.strong is not None:
             found = self._ask_models()
-            return found, within(found, config.longest_gap), "give more prompts, or a larger length_gap"
+            return (
+                found,
+                within(found, config.longest_gap),
+                "give more prompts, a lower batch_pairs or a larger length_gap",
+            )
         assert whole is not None  # it samples
         return self._sample(whole)
 
@@ -85,7 +93,7 @@ class Prefer(PostStage[PreferConfig]):
         good = sum(row.good for row in rows)
         self.told |= {"good_answers": good, "bad_answers": len(rows) - good}
         self.folder.progress.say(f"{good} good and {len(rows) - good} bad answers")
-        self._check_enough(len(rows), "give more rows, or sample more prompts")
+        self._check_enough(len(rows), "give more rows, sample more prompts, or lower batch_pairs")
         groups = rated_sequences(rows, whole, self.config.sequence_length, self.processes, self.folder)
         return UnpairedSource(groups, *self._sizes(), self.model, whole, self.processes)
 

@@ -16,13 +16,13 @@ from typing import Any
 from ingot.planner.expected import expected_speed
 from ingot.python.result import Result
 from ingot.recipe.flow import RunResult, run_recipe
-from ingot.recipe.load import make_recipe
+from ingot.recipe.load import RECIPE_NAME, make_recipe
 from ingot.recipe.stages import STAGES
 from ingot.recipe.tree import dump_yaml
 from ingot.train.parallel.launch import in_world
 from ingot.workspace.errors import Interrupted, RecipeError
 from ingot.workspace.own_code import name_code
-from ingot.workspace.progress import make_progress
+from ingot.workspace.progress import Progress, make_progress
 
 RUNS = Path("runs")
 OF_EVERY_CALL = ("name", "folder", "seed", "dry_run", "progress")
@@ -44,7 +44,15 @@ class StageCall:
         name, folder = self.given.get("name"), self.given.get("folder")
         if name is not None and folder is not None:
             raise RecipeError("name and folder both say where the run is", place=self.function, fix="give one of them")
-        return Path(folder).expanduser() if folder is not None else RUNS / (self.stage if name is None else str(name))
+        if name is not None and not RECIPE_NAME.fullmatch(str(name)):
+            fix = "use letters, digits, dots, - and _; `folder` takes a path"
+            raise RecipeError(f"{name!r:.80} is no name of a run", place=f"{self.function}: name", fix=fix)
+        path = Path(folder).expanduser() if folder is not None else RUNS / (self.stage if name is None else str(name))
+        above = next((each for each in (path, *path.parents) if each.exists()), path)
+        if above.is_file():
+            fix = "a folder is needed there: give another name or folder"
+            raise RecipeError(f"{above} is a file", place=self.function, fix=fix)
+        return path
 
     @property
     def rows(self) -> Path:
@@ -63,6 +71,9 @@ class StageCall:
         content, runs = self.content(), self.folder.parent
         recipe = make_recipe(content, self.function)
         dry, progress = bool(self.given.get("dry_run")), self.given.get("progress")
+        if not isinstance(progress, Progress | None):
+            fix = "give an ingot.workspace.progress.Progress: a plain `Progress()` shows nothing"
+            raise RecipeError(f"a {type(progress).__name__} is no display", place=f"{self.function}: progress", fix=fix)
         if dry:
             done = run_recipe(recipe, runs, dry_run=True)
         elif in_world():

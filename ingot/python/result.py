@@ -102,7 +102,8 @@ class Result(os.PathLike[str]):
     def _repr_html_(self) -> str:
         from ingot.python.page import curve, table_of_numbers, table_of_scores
 
-        took = "" if self.stage.seconds is None else f" in {format_seconds(self.stage.seconds)}"
+        seconds, first = self.stage.seconds, ", at first" if self.stage.status == "reused" else ""
+        took = "" if seconds is None else f"{first} in {format_seconds(seconds)}"
         title = f"<b>{escape(self.stage.name)}</b> {escape(self.stage.status)}{took}"
         parts = [f"<p>{title}<br/><code>{escape(str(self.folder))}</code></p>"]
         if (self.folder / "scores").is_dir():

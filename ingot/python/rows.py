@@ -40,6 +40,8 @@ def as_files(data: Rows, folder: Path, example: str, column: str | None = None) 
     names = (str, os.PathLike) if column is None else (os.PathLike,)  # texts are rows where a row may be a text
     if isinstance(data, list | tuple) and data and all(isinstance(each, names) for each in data):
         return [os.fspath(each) for each in data]
+    if not isinstance(data, Iterable):
+        raise DataError(f"a {type(data).__name__} holds no rows", place="the data", fix=f"give a list: [{example}, …]")
     return [str(_write_rows(data, folder, example, column))]
 
 

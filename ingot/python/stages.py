@@ -10,7 +10,7 @@ A model is a path (a checkpoint, a Hugging Face folder, a GGUF file), a run, or 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from itertools import islice
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -23,6 +23,7 @@ from ingot.python.result import Result
 from ingot.python.rows import Rows, as_files
 from ingot.recipe.flow import RunResult
 from ingot.workspace.errors import RecipeError
+from ingot.workspace.nearest import nearest
 from ingot.workspace.outside import is_outside
 
 Artifact: TypeAlias = str | Path | Result | RunResult
@@ -123,8 +124,10 @@ def fit(model: Artifact, batches: Any, loss: Callable[..., Any] | str, **options
     """
     call = _call("fit", options, checkpoint=model, kind="ingot.post.own_loss:OwnLoss")
     if not callable(batches) and not isinstance(batches, str | Path):
-        lines = ({"sequences": each} if isinstance(each, list | tuple) else each for each in batches)
-        (batches,) = as_files(islice(lines, options.get("steps")), call.rows, '[{"text": "…"}, …]')
+        if isinstance(batches, Iterable):
+            lines = ({"sequences": each} if isinstance(each, list | tuple) else each for each in batches)
+            batches = islice(lines, options.get("steps"))
+        (batches,) = as_files(batches, call.rows, '[{"text": "…"}, …]')
     call.set("batches", batches)
     call.set("loss", loss)
     return call.run()
@@ -154,12 +157,17 @@ def _tasks(call: StageCall, tasks: Any) -> Any:
         return tasks if "weights" in tasks else {"weights": dict(tasks)}
     if isinstance(tasks, type) and issubclass(tasks, Environment):
         return {"weights": {tasks: 1.0}}
+    if isinstance(tasks, Environment | type):
+        fix = "give a class of Environment; with options: {'weights': {Class: 1.0}, Class: {'option': value}}"
+        raise RecipeError(f"{tasks!r:.80} is no task kind", place=f"{call.function}: tasks", fix=fix)
     if isinstance(tasks, str) and (is_outside(tasks) or tasks in TASKS.names()):
         return {"weights": {tasks: 1.0}}
     if isinstance(tasks, list | tuple) and tasks and all(isinstance(each, type) for each in tasks):
         return {"weights": dict.fromkeys(tasks, 1.0)}
     if isinstance(tasks, str) and not Path(tasks).exists() and not tasks.startswith("hf:"):
+        kind = nearest(tasks, TASKS.names())
         fix = "give a list of prompts, a file of them, a task kind (`ingot env list`), or file.py:Name"
+        fix = fix if kind is None else f"did you mean {kind}? Else {fix}"
         raise RecipeError(f"{tasks!r:.80} is neither a task kind nor a file", place=f"{call.function}: tasks", fix=fix)
     files = as_files(tasks, call.rows, '{"prompt": "…", "answer": "…"}', column="prompt")
     return {"weights": {PROMPTS: 1.0}, PROMPTS: {"train": files}}

@@ -182,6 +182,10 @@ class _Resolver:
             if not makers:
                 self._nothing_makes(role, artifact)
             return self._by_subject([FromStage(stage.name, artifact) for stage in makers])
+        if node.content in ([], {}) and role not in self.stage.kind.optional:
+            problem = f"{self.stage.name}.inputs.{role}: none is named"
+            self.problems.add(problem, place=node.place, fix="name stages or paths: [STAGE, PATH]")
+            return {}
         if isinstance(node.content, dict):
             named = {name: self._named(role, artifact, child) for name, child in node.content.items()}
             return {name: source for name, source in named.items() if source is not None}

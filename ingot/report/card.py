@@ -64,6 +64,18 @@ def _scores(run: RunRecord, name: str) -> dict[str, Metric]:
     }
 
 
+def measured(scores: Path) -> Path | None:
+    """The checkpoint that the eval in this stage folder has measured; None if no record says it."""
+    folder = scores.parent
+    stages = read_run(folder).stages if (folder / RUN_FILE).is_file() else []
+    stage = next((each for each in stages if Path(each.folder or "").name == scores.name), None)
+    named = [] if stage is None else stage.inputs.get("checkpoint", [])
+    if not named:
+        return None
+    made = next((each.folder for each in stages if each.name == named[0]), None)
+    return folder / made if made else Path(named[0])
+
+
 def made_by(run: RunRecord, folder: str) -> list[StageRecord]:
     """The stages that the result in a stage's folder follows from, in order, itself the last."""
     stages = {each.name: each for each in run.stages}

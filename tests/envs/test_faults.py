@@ -18,6 +18,7 @@ import pytest
 from ingot.envs.environment import Environment, reward
 from ingot.envs.episode import Episode
 from ingot.envs.errors import EnvironmentFailed
+from ingot.envs.rollout.background import BackgroundWork
 from ingot.envs.rollout.episode_run import Limits
 from ingot.envs.rollout.probes import Scripted
 from ingot.envs.rollout.rollout import rollouts
@@ -177,3 +178,22 @@ def test_many_episodes_with_faults(episodes: int) -> None:
     end_idle_children()
     wait_until(lambda: threading.active_count() <= threads)
     assert not set(sandboxes()) - others, "no sandbox outlives its episode"
+
+
+def test_work_that_exits_has_failed_and_ends_no_thread() -> None:
+    """As argparse exits in a hook; the loop's thread would end with it, and every wait for it would be endless."""
+
+    async def leave() -> None:
+        raise SystemExit(2)
+
+    async def answer() -> int:
+        return 4
+
+    arrived: list[Any] = []
+    with BackgroundWork[str]() as work:
+        for owner, function in (("exits", leave), ("answers", answer)):
+            work.begin(owner, function, 30, owner)
+            arrived += work.ended(10)
+    (exits, answers) = arrived
+    assert exits[0] == "exits" and str(exits[2]) == "exits raised SystemExit: 2"
+    assert answers == ("answers", 4, None)

@@ -176,6 +176,7 @@ def test_what_an_answer_can_cause_counts_as_nothing(tmp_path: Path) -> None:
         ("    return float('nan')", "mine.py:mine: the reward mine is nan, not a number"),
         ("    return None", "the reward mine is None, not a number"),
         ("    return nothing", "mine.py:5: the reward mine raised NameError: name 'nothing' is not defined"),
+        ("    raise SystemExit(2)", "mine.py:5: the reward mine raised SystemExit: 2"),
         (
             "    return int(episode.answer)",
             "mine.py:5: the reward mine raised ValueError for each of the first 2 answers",

@@ -25,8 +25,9 @@ from ingot.python.call import OF_EVERY_CALL
 from ingot.python.result import Result
 from ingot.recipe.stages import STAGES
 from ingot.train.losses.terms import Distributions
-from ingot.workspace.errors import DataError, RecipeError
+from ingot.workspace.errors import CheckFailed, DataError, RecipeError
 from ingot.workspace.files import read_json, read_jsonl
+from ingot.workspace.progress import Progress
 from tests.python.conftest import PAIRS, TALK, TINY
 
 SAMPLED = {**TINY, "steps": 2, "prompts_per_step": 2, "max_new_tokens": 4, "record_every": 1}
@@ -226,7 +227,22 @@ def test_a_reward_moves_what_it_rewards(model: Path) -> None:
         (lambda model: ingot.sft(model, [{"text": {1, 2}}], **TINY), "row 1 of the data: it is not plain JSON"),
         (lambda model: ingot.sft(model, TALK[0], **TINY), "a mapping is one row, and rows are wanted"),
         (lambda model: ingot.sft(model, [], **TINY), "there are no rows"),
-        (lambda model: ingot.rl(model, "arithmetik", **SAMPLED), "'arithmetik' is neither a task kind nor a file"),
+        (lambda model: ingot.sft(model, cast("Any", 5), **TINY), "the data: a int holds no rows\n  fix: give a list"),
+        (lambda model: ingot.fit(model, 5, squared, **TINY), "the data: a int holds no rows"),
+        (lambda model: ingot.rl(model, Digits(), **SAMPLED), "is no task kind\n  fix: give a class of Environment"),
+        (lambda model: ingot.rl(model, dict, **SAMPLED), "<class 'dict'> is no task kind"),
+        (lambda model: ingot.merge([]), "ingot.merge: merge.inputs.checkpoints: none is named"),
+        (lambda model: ingot.evaluate(model, "gsm8k", data="nowhere"), "data: nowhere: there is no such folder"),
+        (
+            lambda model: ingot.prefer(model, PAIRS[:1], **TINY),
+            "a step needs 16\n  fix: give more rows, a lower batch_p",
+        ),
+        (lambda model: ingot.sft(model, TALK, **TINY, name=""), "ingot.sft: name: '' is no name of a run"),
+        (lambda model: ingot.sft(model, TALK, **TINY, name="../up"), "'../up' is no name of a run"),
+        (lambda model: ingot.sft(model, TALK, **TINY, folder=__file__), f"{__file__} is a file"),
+        (lambda model: ingot.sft(model, TALK, **TINY, progress=False), "ingot.sft: progress: a bool is no display"),
+        (lambda model: ingot.rl(model, ["a"], rewards=brevity, **SAMPLED), "rl.rewards: write a list of functions"),
+        (lambda model: ingot.rl(model, "arithmetik", **SAMPLED), "fix: did you mean arithmetic?"),
         (lambda model: ingot.rl(model, ["a"], rewards=[lambda e: 1.0], **SAMPLED), "a lambda has no source of its own"),
         (lambda model: ingot.fit(model, sequences, lambda: 0, **TINY), "a lambda has no source"),
         (lambda model: ingot.prefer(model, PAIRS, **TINY, reward_model=3), "reward_model: a int is no input"),
@@ -234,9 +250,38 @@ def test_a_reward_moves_what_it_rewards(model: Path) -> None:
     ],
 )
 def test_what_is_wrong_is_said(call: Callable[[Path], Result], said: str, model: Path) -> None:
-    with pytest.raises((RecipeError, DataError)) as caught:
+    with pytest.raises((RecipeError, DataError, CheckFailed)) as caught:
         call(model)
     assert said in str(caught.value)
+
+
+def detached(tokens: Any) -> Any:
+    return tokens.logits.detach().logsumexp(-1)
+
+
+def test_a_loss_without_a_gradient_is_named(model: Path) -> None:
+    with pytest.raises(CheckFailed, match="detached: the loss has no gradient"):
+        ingot.fit(model, sequences, detached, **TINY)
+
+
+class Lines(Progress):
+    """What is said, as a list."""
+
+    def __init__(self) -> None:
+        self.said: list[str] = []
+
+    def say(self, text: str) -> None:
+        self.said.append(text)
+
+
+@pytest.mark.parametrize(
+    ("row", "rewards", "warned"),
+    [({}, [], True), ({"answer": "2"}, [], False), ({}, [brevity], False)],
+)
+def test_prompts_that_can_earn_nothing_are_warned_of(row: Any, rewards: Any, warned: bool, model: Path) -> None:
+    shown = Lines()
+    ingot.rl(model, [{"prompt": "1 + 1?", **row}], rewards=rewards, group=2, progress=shown, **SAMPLED)
+    assert any("whatever is answered earns 0" in line for line in shown.said) is warned
 
 
 def test_numbers_of_numpy_are_numbers(model: Path) -> None:

@@ -147,7 +147,7 @@ class BackgroundWork(Generic[Owner]):
             failure = EnvironmentFailed(f"{item.what} did not end in {item.seconds:g} seconds")
         except EnvironmentFailed as error:
             failure = error
-        except Exception as error:  # noqa: BLE001 - the work of other people's code: it is counted and shown as what it is
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - other people's code: counted and shown; an exit would end this thread
             failure = EnvironmentFailed(f"{item.what} raised {type(error).__name__}: {error}")
         self._arrived.put((item.owner, result, failure))
 

@@ -11,7 +11,7 @@ from ingot.evals.bases.suite import Local, Subject
 from ingot.evals.config import LONGEST, EvalConfig
 from ingot.evals.engine.answer import Answerer
 from ingot.evals.engine.prompt import Form
-from ingot.workspace.errors import ArtifactError
+from ingot.workspace.errors import ArtifactError, DataError
 from ingot.workspace.stage import StageFolder
 
 ANSWERS = "answers"  # beside the stages of a run
@@ -25,6 +25,9 @@ def open_subject(
     config: EvalConfig, inputs: Mapping[str, Path], folder: StageFolder
 ) -> Iterator[tuple[Subject, Answerer]]:
     """The model as the recipe gives it, and what answers for it."""
+    if config.data and not Path(config.data).is_dir():
+        fix = "give the folder in which each data set has a folder of its own, or leave it out"
+        raise DataError("there is no such folder", place=f"data: {config.data}", fix=fix)
     subject = Subject(
         name="",
         form="text",

@@ -13,6 +13,7 @@ from ingot.checkpoints.heads import with_head
 from ingot.checkpoints.stored_model import StoredModel
 from ingot.envs.mix import TaskMix
 from ingot.envs.rewards import OwnRewards
+from ingot.envs.tasks.prompts import OwnPrompts
 from ingot.post.rewards.reward_model import chained, find_judge
 from ingot.post.rl.checks.ratio_one import describe_ratio
 from ingot.post.rl.checks.reward_fall import find_fall
@@ -57,6 +58,8 @@ class Rl(PostStage[RlConfig]):
             OwnRewards(config.rewards) if config.rewards else None,
             find_judge(self.inputs, self.model, config, config.reward_model_weight),
         )
+        if judge is None:
+            self.warn_of_no_reward()
         if config.asynchronous is None:
             dtype = stored_dtype(choose_sampling_precision(config.sampling_precision, choose_device(config.device)))
             whole = processes.whole(self.model, self.inputs["checkpoint"], self.change, dtype)
@@ -76,6 +79,16 @@ class Rl(PostStage[RlConfig]):
         if isinstance(own, PolicyOptimization) and own.length_reward is not None:
             tasks = TaskMix(self.config.tasks).generate(self.folder.seed, LOOKED_AT, "train")
             own.length_reward.check_modes({task.thinking for task in tasks})
+
+    def warn_of_no_reward(self) -> None:
+        """Prompts of one's own earn what their answers or functions say: without either an answer's text earns nothing."""
+        kinds = TaskMix(self.config.tasks).kinds.values()
+        own = [kind for kind in kinds if isinstance(kind, OwnPrompts) and not kind.rewards()]
+        if any(not any(task.answer for task in kind.rows("train") or ()) for kind in own):
+            self.folder.progress.say(
+                "no prompt has an answer and there are no rewards: whatever is answered earns 0; give rows an `answer`, or "
+                "rewards: [file.py:function]"
+            )
 
     def try_tasks(self, answer: Callable[[ListedTasks], AnswerSource]) -> Tried:
         """What the start checkpoint solves, if the stage asks for that before it begins."""
