@@ -21,6 +21,7 @@ from ingot.cli.new import new_command
 from ingot.cli.options import RUNS, DryRunOption, JsonOption, RunsOption, SetOption
 from ingot.cli.push import push_command
 from ingot.cli.run_stages import run_stages
+from ingot.cli.scaling import scaling_app
 from ingot.cli.serve import serve_command
 from ingot.cli.show import command_line, print_json, show_checks, show_layouts
 from ingot.cli.stage_command import add_stage_command
@@ -55,6 +56,7 @@ app = App(
 app.add_typer(model_app)
 app.add_typer(classifier_app)
 app.add_typer(env_app)
+app.add_typer(scaling_app)
 
 RecipeArgument = Annotated[Path, typer.Argument(metavar="RECIPE", help="The recipe, a YAML file.", show_default=False)]
 STAGES_PANEL = "Stages: run one by itself"
