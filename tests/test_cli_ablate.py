@@ -14,6 +14,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from ingot.cli.app import app
+from ingot.workspace.errors import RecipeError
 
 ROOT = Path(__file__).parents[1]
 RECIPE = """
@@ -73,6 +74,14 @@ def test_the_plan_says_what_it_costs_and_writes_nothing() -> None:
     plan = json.loads(ingot("ablate", "a.yaml", "--plan", "--json").stdout)
     assert [row["arm"] for row in plan["arms"]] == ["baseline", "slow", "baseline-x0.5"]
     assert plan["arms"][2]["flops"] == plan["arms"][0]["flops"] // 2 and plan["to_do"] == 6
+
+
+def test_a_stage_that_is_misspelt_is_named_as_the_file_has_it() -> None:
+    Path("a.yaml").write_text(FILE.replace("stage: pretrain", "stage: pretrian"))
+    with pytest.raises(
+        RecipeError, match=r"^metric .*@pretrian: no stage is named pretrian\n  fix: did you mean pretrain"
+    ):
+        ingot("ablate", "a.yaml", "--plan")
 
 
 def test_a_real_ablation_ends_with_decisions_and_a_notebook(monkeypatch: pytest.MonkeyPatch) -> None:

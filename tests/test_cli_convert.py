@@ -123,6 +123,7 @@ def test_export_to_a_gguf_file(run: Ingot) -> None:
     for option in (["--dtype", "float16"], ["--as", "llama"], ["--max-shard-size", "1MB"]):
         code, _, err = run("export", "theirs", "new.gguf", *option)
         assert code == 2 and f"{option[0]} does nothing where a GGUF file is written" in err
+        assert ("use --type" in err) is (option[0] == "--dtype")
     code, _, err = run("export", "theirs", "folder", "--type", "q8_0")
     assert code == 2 and "--type does nothing where a folder is written" in err
     code, _, err = run("export", "theirs", "folder", "--ollama", "--type", "q8_0")

@@ -18,6 +18,7 @@ from ingot.model.layers import expand_layers
 from ingot.model.presets.data import names
 from ingot.model.presets.preset import preset, presets
 from ingot.model.transformer import Transformer
+from ingot.tokens.syntax import formats
 from tests.model import tiny
 from tests.tokens.formats.wires import SPECIAL, make_tokenizer, template
 
@@ -154,6 +155,7 @@ def test_chat_formats(run: Ingot, tmp_path: Path) -> None:
         and "GLM-4.5" in out
         and "<tool_call>f<arg_key>k</arg_key>" in out.replace("\n", "")
     )
+    assert out.count("…") == sum(bool(syntax.think) for syntax in formats().values())  # no call is cut
     make_tokenizer(SPECIAL["glm45"], template("glm45")).save(tmp_path / "tokenizer")
     code, out, _ = run("formats", "tokenizer")
     assert code == 0 and out.startswith("glm45: the chat template has <arg_key> and <tool_call>\n")

@@ -133,7 +133,8 @@ def export_command(
         )
 
     if ollama or out.suffix.lower() == ".gguf":
-        refuse_given(context, ("model_type", "dtype", "max_shard_size"), "where a GGUF file is written")
+        refuse_given(context, ("dtype",), "where a GGUF file is written", "use --type: f32, f16, bf16 …")
+        refuse_given(context, ("model_type", "max_shard_size"), "where a GGUF file is written")
         convert(write_file)
         if ollama:
             typer.echo(f"next:\n  ollama create {shlex.quote(out.name)} -f {shlex.quote(str(out / 'Modelfile'))}")

@@ -20,7 +20,7 @@ def show_formats() -> None:
     """Every format with the models that write it."""
     table = Table(box=None, pad_edge=False, header_style="bold")
     for column in ("format", "thinking", "tool calls", "models"):
-        table.add_column(column, no_wrap=column == "format")
+        table.add_column(column, no_wrap=column == "format", overflow="fold")  # of a long call no part is left out
     for label, syntax in formats().items():
         table.add_row(*(Text(cell) for cell in (label, thinking(syntax), syntax.example, syntax.models)))
     console().print(table)

@@ -48,7 +48,7 @@ class Target:
 
 def find_target(recipe: Recipe, text: str, best: Best, table: Table) -> Target:
     """The target that `METRIC@STAGE` names; without a stage, that of the last evaluation."""
-    place = f"--metric {text}"
+    place = f"metric {text}"
     measuring = {
         stage.name: _subject(recipe, stage.name) for stage in recipe.stages if _measures(recipe, stage.name, table)
     }
@@ -86,7 +86,7 @@ def measure(target: Target, result: RunResult) -> Metric:
     if found is None:
         numbers = [name for name, value in stages[target.stage].summary.items() if _is_number(value)]
         fix = suggestion(target.metric, dict.fromkeys([*known, *numbers]), f"metrics of {target.stage}")
-        raise RecipeError(f"{target.stage} has no metric {target.metric}", place=f"--metric {target.text}", fix=fix)
+        raise RecipeError(f"{target.stage} has no metric {target.metric}", place=f"metric {target.text}", fix=fix)
     if not math.isfinite(found.estimate.value):
         raise CheckFailed(f"{target.text} is {found.estimate.value}", place=str(stages[target.stage].folder))
     return found if target.best == "auto" else replace(found, higher_is_better=target.best == "max")
@@ -99,8 +99,8 @@ def _reported(target: Target, summary: Mapping[str, object]) -> Metric | None:
         return None
     lower = any(word in target.metric for word in LOWER_IS_BETTER)
     if target.best == "auto" and not lower:
-        fix = "write --best max or --best min"
-        raise RecipeError(f"is more or less {target.metric} better?", place=f"--metric {target.text}", fix=fix)
+        fix = "write --best max or --best min; in an ablation lower_is_better: true or false"
+        raise RecipeError(f"is more or less {target.metric} better?", place=f"metric {target.text}", fix=fix)
     label = target.metric.replace("_", " ").capitalize()
     return Metric(target.metric, Estimate(float(str(value)), math.inf, 1), label, higher_is_better=not lower)
 

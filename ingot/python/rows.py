@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import tempfile
+import time
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -48,9 +48,9 @@ def as_files(data: Rows, folder: Path, example: str, column: str | None = None) 
 def _write_rows(rows: Iterable[Any], folder: Path, example: str, column: str | None) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     digest, count = hashlib.sha256(), 0
-    handle, name = tempfile.mkstemp(suffix=PARTIAL, dir=folder)
+    name = folder / f"{os.getpid()}-{time.monotonic_ns()}{PARTIAL}"  # as readable to others as every file of a run
     try:
-        with os.fdopen(handle, "wb") as file:
+        with name.open("xb") as file:
             for count, row in enumerate(rows, 1):
                 line = _line({column: row} if column is not None and isinstance(row, str) else row, count, example)
                 digest.update(line)
@@ -58,9 +58,9 @@ def _write_rows(rows: Iterable[Any], folder: Path, example: str, column: str | N
         if not count:
             raise DataError("there are no rows", place="the data", fix=f"give at least one: {example}")
         path = folder / f"{digest.hexdigest()[:16]}.jsonl"
-        os.replace(name, path)  # noqa: PTH105 - of a name that mkstemp gave
+        name.replace(path)
     finally:
-        Path(name).unlink(missing_ok=True)
+        name.unlink(missing_ok=True)
     return path
 
 

@@ -149,6 +149,8 @@ def test_rows_are_as_good_as_a_file(model: Path) -> None:
     rows: list[Any] = [TALK, (row for row in TALK), lambda: iter(TALK), Dataset.from_list(TALK)]
     given = [*rows, "talk.jsonl", [Path("talk.jsonl")]]
     made = [ingot.sft(model, each, **TINY) for each in given]
+    (written,) = Path("runs/sft/rows").iterdir()
+    assert written.stat().st_mode == Path("talk.jsonl").stat().st_mode  # others may read it as they may any file
     assert len({json.dumps(weights(each.folder)) for each in made}) == 1
     assert [each.stage.status for each in made] == ["done", "reused", "reused", "reused", "done", "reused"]
     other = ingot.sft(model, [*TALK[1:], TALK[0]], **TINY)
