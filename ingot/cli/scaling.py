@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ingot.cli.given import refuse_given
 from ingot.cli.help import App
 from ingot.cli.options import JsonOption
 from ingot.cli.show import console, print_json, quantity
@@ -26,8 +27,10 @@ scaling_app = App(
 
 @scaling_app.command("fit")
 def fit_command(
+    context: typer.Context,
     table: Annotated[
-        Path, typer.Argument(metavar="TABLE", help="Runs: CSV or JSONL, also with .gz.", show_default=False)
+        Path,
+        typer.Argument(metavar="TABLE", help="Runs: CSV or JSONL, also with .gz; or RUNS/NAME.", show_default=False),
     ],
     parameters: Annotated[
         str | None, typer.Option("--parameters", metavar="COLUMN", help="What counts as N; default N or parameters.")
@@ -38,7 +41,9 @@ def fit_command(
     flops: Annotated[
         str | None, typer.Option("--flops", metavar="COLUMN", help="Instead of tokens: training FLOPs, D = C/6N.")
     ] = None,
-    loss: Annotated[str | None, typer.Option("--loss", metavar="COLUMN", help="The loss; default loss.")] = None,
+    loss: Annotated[
+        str | None, typer.Option("--loss", metavar="COLUMN", help="The loss; default loss, of RUNS/NAME bits per byte.")
+    ] = None,
     run: Annotated[
         str | None,
         typer.Option(
@@ -78,6 +83,7 @@ def fit_command(
     as_json: JsonOption = False,
 ) -> None:
     """Fit E + A/N^alpha + B/D^beta to a table of runs: intervals, best size for a budget, predictions."""
+    from ingot.lab.finished_runs import read_finished
     from ingot.lab.law_report import LawQuestions, report_law
     from ingot.lab.run_table import Columns, read_runs
 
@@ -87,9 +93,12 @@ def fit_command(
     for option, numbers in (("--budget", budget), ("--ratio", ratio), ("--serve", serve)):
         if any(not number > 0 for number in numbers or ()):
             raise RecipeError("a number above zero is needed", place=option, fix="write it as 1e20")
-    found = read_runs(
-        table, Columns(parameters, tokens, flops, loss, run), dict(_condition(text) for text in where or ())
-    )
+    if table.is_dir():
+        refuse_given(context, ("parameters", "tokens", "flops", "run", "where"), "for a run folder")
+        found = read_finished(table, loss)
+    else:
+        conditions = dict(_condition(text) for text in where or ())
+        found = read_runs(table, Columns(parameters, tokens, flops, loss, run), conditions)
     questions = LawQuestions(
         budgets=tuple(budget or ()),
         ratios=tuple(ratio or ()),

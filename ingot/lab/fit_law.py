@@ -28,6 +28,10 @@ COEFFICIENTS = 5
 HUBER = 1e-3
 GRID = np.arange(0.05, 1.51, 0.05)  # of alpha and of beta
 SMALLEST = 1e-9  # of a linear coefficient, where least squares would have it negative
+LOWEST = np.array(
+    [-40.0, -40.0, -40.0, 0.01, 0.01]
+)  # beyond these a term is gone, or a step: draws of few runs go there
+HIGHEST = np.array([40.0, 40.0, 40.0, 5.0, 5.0])
 STEPS = 300
 CLOSE = 1e-9  # a relative gain of the objective that is none
 STIFF = 1e8  # the damping at which no step is left
@@ -176,10 +180,11 @@ def _descend(at: Array, x: Array, y: Array, target: Array, counts: Array) -> tup
         gradient = np.einsum("bij,bi->bj", slopes, weights * residual)
         diagonal = damping[live, None] * np.einsum("bjj->bj", normal) + 1e-14
         step = np.linalg.solve(normal + diagonal[..., None] * np.eye(COEFFICIENTS), gradient[..., None])[..., 0]
-        after = _objective(here - step, x, y, target, counts[live])
+        there = np.clip(here - step, LOWEST, HIGHEST)
+        after = _objective(there, x, y, target, counts[live])
         before = value[live]
         better = after < before
-        at[live] = np.where(better[:, None], here - step, here)
+        at[live] = np.where(better[:, None], there, here)
         value[live] = np.where(better, after, before)
         damping[live] = np.where(better, damping[live] / 5, damping[live] * 4).clip(1e-12, STIFF)
         small = better & (before - after < CLOSE * before)

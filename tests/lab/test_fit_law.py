@@ -154,6 +154,21 @@ def test_the_same_table_gives_the_same_intervals_in_any_process() -> None:
     assert first.draws == again.draws != other.draws
 
 
+def test_sizes_that_make_no_difference_still_have_a_law() -> None:
+    """Every draw answers every question, though alpha and A are not to be told."""
+    random = np.random.default_rng(0)
+    flat = LossLaw(2.0, 0.0, 2000.0, 0.3, 0.37)
+    rows = planted(random, 6, 1, 0, 0)
+    rows = [
+        MeasuredRun(row.parameters, row.tokens, flat.loss(1, row.tokens) * math.exp(random.normal(0, 0.003)), row.run)
+        for row in rows
+    ]
+    fit = fit_law(rows, draws=100)
+    for law in (fit.law, *fit.draws):
+        assert all(math.isfinite(model.loss) for model in (law.best(1e21), law.best_to_serve(1e21, 1e9)))
+    assert fit.law.loss(1e8, 1e9) == pytest.approx(flat.loss(1e8, 1e9), rel=0.005)
+
+
 def test_one_ratio_is_refused() -> None:
     rows = [
         MeasuredRun(size, 20 * size, TRUTH.loss(size, 20 * size), str(size))
