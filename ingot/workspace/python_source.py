@@ -14,12 +14,12 @@ _one_at_a_time = threading.Lock()
 
 
 @overload
-def parse_python(text: str) -> ast.Module: ...
+def parse_python(text: str, mode: Literal["exec"] = "exec", *, name: str = ...) -> ast.Module: ...
 @overload
-def parse_python(text: str, mode: Literal["exec"]) -> ast.Module: ...
-@overload
-def parse_python(text: str, mode: Literal["eval"]) -> ast.Expression: ...
-def parse_python(text: str, mode: Literal["exec", "eval"] = "exec") -> ast.Module | ast.Expression:
-    """As `ast.parse`."""
+def parse_python(text: str, mode: Literal["eval"], *, name: str = ...) -> ast.Expression: ...
+def parse_python(
+    text: str, mode: Literal["exec", "eval"] = "exec", *, name: str = "<unknown>"
+) -> ast.Module | ast.Expression:
+    """As `ast.parse`; errors call the text `name`."""
     with _one_at_a_time:
-        return ast.parse(text) if mode == "exec" else ast.parse(text, mode=mode)
+        return ast.parse(text, name) if mode == "exec" else ast.parse(text, name, mode)

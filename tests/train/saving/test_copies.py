@@ -63,7 +63,6 @@ def test_with_an_empty_disk_a_run_goes_on_from_the_url(url: str, tmp_path: Path,
     path = tmp_path / "stage-1234"
     run, keeper = Run(), make_saver(path, copy_to=url, keep_best=True)
     run.train(0, 3)
-    path.mkdir()
     (path / "metrics.jsonl").write_text('{"step": 2}\n')
     run.save(keeper, 3, tokens=5, validation_bits_per_byte=1.0)
     keeper.wait()

@@ -70,7 +70,7 @@ class Services:
     def call(self, text: str) -> str:
         """The result of a call, as the model reads it."""
         try:
-            return _as_text(self._value(parse_python(BLANKS.sub(r"\1", text), "eval").body))
+            return _as_text(self._value(parse_python(BLANKS.sub(r"\1", text), "eval", name="<string>").body))
         except Exception as error:  # noqa: BLE001 - a service may raise anything, and the model must read it
             return f"Error during execution: {error}"
 
