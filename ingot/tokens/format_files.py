@@ -32,7 +32,9 @@ def syntax_of(tokenizer: Tokenizer) -> Syntax:
 
 def format_file(spec: str) -> bytes:
     """The `chat_format.yaml` of a format by its name, its YAML file, or `file.py:NAME`."""
-    if DATA_SPEC.fullmatch(spec) and Path(spec).is_file():
+    if DATA_SPEC.fullmatch(spec):
+        if not Path(spec).is_file():
+            raise RecipeError("no such file", place=spec, fix="check the path, or name a format: `ingot model formats`")
         text = Path(spec).read_text(encoding="utf-8")
         _read(text, spec)
         return text.encode()

@@ -117,3 +117,9 @@ def test_tokens_of_the_template_are_structure() -> None:
     assert (
         tokenizer.special["<｜User｜>"] not in tokenizer.encode("<｜User｜>") and len(tokenizer.encode("/nothink")) == 1
     )
+
+
+def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(RecipeError, match=r"no such file[\s\S]*ingot model formats") as refused:
+        format_file(str(tmp_path / "none.yaml"))
+    assert refused.value.place == str(tmp_path / "none.yaml")
