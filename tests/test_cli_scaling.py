@@ -93,6 +93,19 @@ def test_tokens_from_flops_and_a_nested_table_in_a_zip_give_the_same_law(table: 
     )
 
 
+def test_runs_that_follow_no_law_are_called_so(table: Path) -> None:
+    """A loss that falls ever faster with tokens, as early in training, and steeply with the size."""
+    with table.open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["N", "D", "loss"])
+        for size in SIZES:
+            for ratio in RATIOS:
+                writer.writerow([size, ratio * size, 8 - 0.02 * np.log10(ratio * size) ** 2 + (2e7 / size) ** 3])
+    text = " ".join(fit(table).stdout.split())
+    assert "E went to zero: the loss falls faster than this law" in text
+    assert "alpha above 1.5 is unusually steep" in text
+
+
 def test_the_highest_losses_can_be_dropped(table: Path) -> None:
     dropped = json.loads(fit(table, "--drop-highest", "2", "--json").stdout)["law"]
     law = fit_law(sorted(measured(table), key=lambda row: row.loss)[:-2], draws=100).law

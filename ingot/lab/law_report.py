@@ -12,6 +12,8 @@ from ingot.lab.run_table import RunTable
 from ingot.workspace.errors import DataError
 
 FEW_RUNS = 6  # four sizes of one seed: intervals of 95 % held the truth in 78 % of simulated tables
+NO_FLOOR = 0.05  # a smaller share of the lowest loss is no irreducible loss
+STEEP = 1.5
 FAR = 100.0  # times the largest fitted compute: beyond this no public law is known to hold
 
 
@@ -181,6 +183,16 @@ def _notes(fit: FittedLaw, fitted: list[MeasuredRun], expected: tuple[Expected, 
     runs = len({row.run for row in fitted})
     if runs < FEW_RUNS:
         notes.append(f"{runs} runs are too few to draw from: the intervals are narrower than they say")
+    floor = fit.law.E / min(row.loss for row in fitted)
+    if floor < NO_FLOOR:
+        notes.append(
+            "E went to zero: the loss falls faster than this law, as in runs too short to follow one; do not extrapolate"
+        )
+    steep = [name for name in ("alpha", "beta") if getattr(fit.law, name) > STEEP]
+    if steep:
+        notes.append(
+            f"{' and '.join(steep)} above {STEEP:g} is unusually steep: too few sizes, or settings that do not suit all"
+        )
     known = [each for each in expected if each.inside is not None]
     if known:
         missed = [each.miss for each in known if each.miss is not None]

@@ -136,7 +136,7 @@ def _read(path: Path) -> list[Row]:
     if kind not in (".csv", ".jsonl"):
         raise DataError("a table is .csv or .jsonl, also with .gz", place=str(path), fix="write it as one of these")
     content = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
-    text = content.decode("utf-8")
+    text = content.decode("utf-8-sig")
     if kind == ".csv":
         reader = csv.DictReader(io.StringIO(text))
         return [(f"{path}:{reader.line_num}", row) for row in reader]

@@ -10,8 +10,10 @@ from typer.testing import CliRunner, Result
 
 from ingot.cli.app import app
 from ingot.lab.finished_runs import read_finished
+from ingot.recipe.load import load_recipe
 from ingot.workspace.errors import DataError, IngotError
 
+ROOT = Path(__file__).parents[2]
 RECIPE = """
 name: small
 stages:
@@ -94,3 +96,12 @@ def test_what_cannot_be_read_is_named(run: Path, tmp_path: Path) -> None:
         ingot("scaling", "fit", run, "--where", "data=web")
     with pytest.raises(DataError, match="2 rows for a law of 5 coefficients"):
         ingot("scaling", "fit", run)
+
+
+def test_the_recipe_of_the_guide_branches_from_kept_steps() -> None:
+    recipe = load_recipe(ROOT / "recipes" / "scaling" / "small.yaml", ["pretrain.model.width=48"])
+    found = {stage.name: stage.config.model_dump() for stage in recipe.stages if stage.kind == "pretrain"}
+    kept = found["pretrain"]["checkpoints"]["keep_every"]
+    branches = {name: (options["from_step"], options["steps"]) for name, options in found.items() if name != "pretrain"}
+    assert branches == {"short": (30, 10), "middle": (90, 30), "long": (240, 80)}
+    assert all(step % kept == 0 for step, _ in branches.values())
