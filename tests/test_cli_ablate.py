@@ -107,6 +107,7 @@ def test_a_real_ablation_ends_with_decisions_and_a_notebook(monkeypatch: pytest.
     assert [arm["means"] for arm in again["arms"]] == [arm["means"] for arm in found["arms"]]
 
 
+@pytest.mark.slow
 def test_a_run_that_fails_is_named_and_the_exit_code_says_so() -> None:
     Path("a.yaml").write_text(FILE.replace("lr: 1e-9", "lr: 1e9") + "curve: []\n")
     done = ingot("ablate", "a.yaml")

@@ -76,6 +76,7 @@ def test_what_runs_share_runs_once_and_a_second_call_runs_nothing() -> None:
     ]
 
 
+@pytest.mark.slow
 def test_a_prediction_that_comes_after_the_result_is_marked() -> None:
     go(ablation(FILE.replace(", predicted: better by a half", "")))
     go(ablation(FILE))
@@ -125,6 +126,7 @@ def test_a_stop_saves_and_the_next_call_goes_on() -> None:
     assert saved and all(0 < steps < 40 for steps in saved)
 
 
+@pytest.mark.slow
 def test_failures_are_named_tried_again_and_adopted_never() -> None:
     text = FILE.replace("set: { second.optimizer.learning_rate: 0.5 }", "set: { second.fail_at: 6 }")
     found = go(ablation(text))
@@ -136,6 +138,7 @@ def test_failures_are_named_tried_again_and_adopted_never() -> None:
     assert len(calls("begin")) == begun + 2
 
 
+@pytest.mark.slow
 def test_a_process_that_is_killed_is_started_once_more() -> None:
     found = go(
         ablation(FILE.replace("set: { second.optimizer.learning_rate: 0.5 }", "set: { second.fail_at: 7 }")), jobs=1
@@ -151,6 +154,7 @@ def test_what_all_share_stops_the_laboratory() -> None:
     assert not [name for name in calls("begin") if name.startswith("second")]
 
 
+@pytest.mark.slow
 def test_hopeless_runs_are_given_up_and_not_tested() -> None:
     Path("r.yaml").write_text(RECIPE.replace("stage: train, steps: 2", "stage: train, steps: 10, pause: 0.2"))
     text = FILE.replace("curve: []", "curve: []\nprune: { at: 0.3, behind: 0.05 }").replace("0.0001", "0.00001")
@@ -181,6 +185,7 @@ def test_the_budget_of_time_is_a_limit_over_all_calls() -> None:
     assert len(calls("begin")) == begun
 
 
+@pytest.mark.slow
 def test_flops_that_are_not_known_cannot_be_limited() -> None:
     assert go(ablation(), budget=Budget(flops=1e9)).complete  # toys train nothing: they have none
     with pytest.raises(RecipeError, match="an ablation"):
