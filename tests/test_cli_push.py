@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 import ingot
 from ingot.cli.app import app
 from ingot.evals.scores.scores import load_scores
-from ingot.workspace.errors import ArtifactError
+from ingot.workspace.errors import ArtifactError, IngotError
 from ingot.workspace.runs import find_stage
 from tests.post.making import checkpoint_of, tiny_model, tiny_tokenizer
 from tests.workspace.fake_hub import FakeHub, fake_hub
@@ -108,6 +108,14 @@ def test_what_cannot_be_a_name_is_refused_before_anything_is_asked(run: Path, hu
         with pytest.raises(ArtifactError, match="this cannot be a name on the hub"):
             push(str(run), name, "--dry-run")
     assert hub.requests == []
+
+
+def test_a_dry_run_refuses_what_the_export_would(run: Path, hub: FakeHub) -> None:
+    with pytest.raises(IngotError, match="qwen9") as refused:
+        push(str(run), "me/small", "--as", "qwen9", "--dry-run")
+    with pytest.raises(IngotError) as exported:
+        ingot.export_model(run, "out", model_type="qwen9")
+    assert str(refused.value) == str(exported.value) and hub.requests == []
 
 
 def test_private_models_and_branches(run: Path, hub: FakeHub) -> None:

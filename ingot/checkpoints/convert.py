@@ -76,17 +76,28 @@ def export_model(
 ) -> Path:
     """Write a model as a folder that transformers loads; as `model_type` if one is given that can express it."""
     target = check_target(Path(folder), replace)
-    stored = in_memory(source) if isinstance(source, Transformer) else open_model(Path(source), adapter)
-    if model_type is not None:
-        model_type = anchor(model_type, Path.cwd())
-        find_family(model_type, "what to export as")
-        stored = dataclasses.replace(stored, config=stored.config.model_copy(update={"export_as": model_type}))
-    plan = HuggingFacePlan(stored.cast(dtype), max_shard_bytes)
+    stored, plan = plan_export(source, model_type, adapter, dtype, max_shard_bytes)
     check_space(target, plan.tensors.bytes)
     meter = Meter(stored, plan.tensors.bytes, progress, stop)
     with atomic_folder(target) as temporary:
         plan.write(temporary, meter.add)
     return target
+
+
+def plan_export(
+    source: str | Path | Transformer,
+    model_type: str | None = None,
+    adapter: Path | None = None,
+    dtype: torch.dtype | None = None,
+    max_shard_bytes: int = LARGEST_SHARD,
+) -> tuple[StoredModel, HuggingFacePlan]:
+    """A model and what its folder will be; refuses what the type cannot express, before any weight is read."""
+    stored = in_memory(source) if isinstance(source, Transformer) else open_model(Path(source), adapter)
+    if model_type is not None:
+        model_type = anchor(model_type, Path.cwd())
+        find_family(model_type, "what to export as")
+        stored = dataclasses.replace(stored, config=stored.config.model_copy(update={"export_as": model_type}))
+    return stored, HuggingFacePlan(stored.cast(dtype), max_shard_bytes)
 
 
 def export_gguf(

@@ -34,7 +34,9 @@ def push_command(
         str | None, typer.Option("--as", metavar="MODEL_TYPE", help="Hugging Face model type, or FILE.py:NAME.")
     ] = None,
     dtype: DtypeOption = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the card; write nothing.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Check the export and print the card; write nothing.")
+    ] = False,
 ) -> None:
     """Write a model to the Hugging Face hub, with a card made of its recipe, scores and claims."""
     from ingot.report.card import make_card, measured
@@ -51,6 +53,9 @@ def push_command(
         if (other := measured(each)) is not None and _stage(other) != _stage(found):
             typer.echo(f"warning: the scores in {each} are of {other}, and the model is {found}", err=True)
     if dry_run:
+        from ingot.checkpoints.convert import plan_export
+
+        plan_export(found, model_type, dtype=chosen_dtype(dtype))
         typer.echo(card)
         return
     with tempfile.TemporaryDirectory(prefix="ingot-push-") as scratch:
