@@ -8,7 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from torch import Tensor
+from torch import OutOfMemoryError, Tensor
 
 from ingot.envs.rows import read_rows
 from ingot.model.transformer import Transformer
@@ -24,7 +24,7 @@ from ingot.train.loop import Trainer
 from ingot.train.losses.terms import Distributions, LossTerm, Scored
 from ingot.train.source import Source
 from ingot.workspace.errors import CheckFailed, DataError
-from ingot.workspace.outside import is_outside, load_outside
+from ingot.workspace.outside import is_outside, load_outside, raised_at
 from ingot.workspace.stage import StageFolder
 
 WEIGHT = "weight"
@@ -50,7 +50,16 @@ class OwnTerm(LossTerm):
         }
 
     def measure(self, tokens: Distributions) -> dict[str, Tensor]:
-        values = self.function(tokens)
+        try:
+            values = self.function(tokens)
+        except OutOfMemoryError:  # of the device: not a mistake in the code
+            raise
+        except Exception as error:
+            problem, fix = (
+                f"the loss raised {type(error).__name__}: {error}",
+                "mend it; the same call goes on from here",
+            )
+            raise CheckFailed(problem, place=raised_at(error, self.place), fix=fix) from error
         if not isinstance(values, Tensor) or values.shape != tokens.targets.shape:
             found = f"shape {tuple(values.shape)}" if isinstance(values, Tensor) else type(values).__name__
             fix = "return one number for each token: they are weighted and averaged over the whole step"

@@ -257,6 +257,10 @@ def test_what_is_wrong_is_said(call: Callable[[Path], Result], said: str, model:
     assert said in str(caught.value)
 
 
+def raising(tokens: Any) -> Any:
+    return tokens.streams["missing"]
+
+
 def detached(tokens: Any) -> Any:
     return tokens.logits.detach().logsumexp(-1)
 
@@ -264,6 +268,11 @@ def detached(tokens: Any) -> Any:
 def test_a_loss_without_a_gradient_is_named(model: Path) -> None:
     with pytest.raises(CheckFailed, match="detached: the loss has no gradient"):
         ingot.fit(model, sequences, detached, **TINY)
+
+
+def test_a_loss_that_raises_is_named(model: Path) -> None:
+    with pytest.raises(CheckFailed, match="test_stages:raising: the loss raised KeyError: 'missing'"):
+        ingot.fit(model, sequences, raising, **TINY)
 
 
 class Lines(Progress):
