@@ -19,6 +19,7 @@ import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from itertools import pairwise
 
 from ingot.evals.scores.distributions import NORMAL, critical
@@ -136,15 +137,19 @@ def difference_shown(
     if runs < 2:
         return math.inf
     error = deviation * math.sqrt((1 if paired else 2) / runs)
-    if error == 0:
-        return 0.0
+    return error * _errors_shown(degrees, level, power) if error else 0.0
+
+
+@cache
+def _errors_shown(degrees: float, level: float, power: float) -> float:
+    """The smallest true difference that a t-test shows with this power, in standard errors."""
     low, high = 0.0, 1.0
     while power_of_t_test(high, 1.0, degrees, level) < power:
         low, high = high, 2 * high
     for _ in range(50):
         middle = (low + high) / 2
         low, high = (low, middle) if power_of_t_test(middle, 1.0, degrees, level) >= power else (middle, high)
-    return high * error
+    return high
 
 
 def _reach(confidence: float, power: float) -> float:
