@@ -68,7 +68,6 @@ def test_the_numbers_are_scipys(count: int) -> None:
         assert [only(found, int(at)).corrected for at in order] == pytest.approx(list(holm), rel=EXACT)
 
 
-@pytest.mark.slow
 def test_equal_recipes_are_called_different_as_rarely_as_is_said() -> None:
     generator = np.random.default_rng(3)
     for paired in (True, False):
